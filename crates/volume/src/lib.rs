@@ -46,6 +46,7 @@ mod file;
 pub mod filters;
 mod managed;
 mod members;
+mod mirror;
 mod ram;
 mod relay;
 mod saved;
@@ -66,13 +67,14 @@ pub use file::FileVolume;
 pub use file_io::HostDiskError;
 pub use image::{FileStep, ImageError, Label, Replace, WriteError};
 pub use managed::{
-    Availability, Caching, Controls, Extendable, Managed, ManagedVolume, Member, PathInfo, Storage,
-    WriteLock,
+    Availability, Caching, Controls, Extendable, Managed, ManagedVolume, Member, Mirroring,
+    PathInfo, Storage, WriteLock,
 };
 pub use memory::{
     Budget, Charge, HostMemory, MemoryError, NoSuchProvision, Overcommit, PagePolicy, Progress,
     Provision, huge_bytes_in_use,
 };
+pub use mirror::{Cause, MirrorInfo, MirrorMember, MirrorVolume, Role};
 pub use ram::RamVolume;
 pub use relay::{Connections, Relay};
 pub use saved::{

@@ -21,6 +21,7 @@ use memory::{Progress, Snapshot, Store};
 
 use crate::cache_settings::{CacheSettings, CacheStatistics};
 use crate::filters::{FilterSpec, Filters};
+use crate::mirror::MirrorInfo;
 use crate::{ByteSize, VolumeError, VolumeSpec};
 
 /// The volume was removed.
@@ -93,6 +94,11 @@ pub trait Storage: Send + Sync + Debug {
         None
     }
 
+    /// Itself, if it is a mirror.
+    fn mirror(&self) -> Option<&dyn Mirroring> {
+        None
+    }
+
     /// Itself, if it is made of others, to which one can be added.
     fn extendable(&self) -> Option<&dyn Extendable> {
         None
@@ -143,6 +149,27 @@ pub trait Extendable {
     /// # Errors
     /// Those of [`add_member`](Self::add_member).
     fn check_addition(&self, new: &Member) -> Result<(), VolumeError>;
+}
+
+/// What can be done with a mirror besides.
+pub trait Mirroring {
+    /// How its members are.
+    fn info(&self) -> MirrorInfo;
+
+    /// Takes a member out of use until it is returned.
+    ///
+    /// # Errors
+    /// If there is no such member, or it has the only good copy.
+    fn fail_member(&self, name: &str) -> Result<(), VolumeError>;
+
+    /// Uses a member again. What it missed is copied to it in the background.
+    ///
+    /// # Errors
+    /// If there is no such member.
+    fn return_member(&self, name: &str) -> Result<(), VolumeError>;
+
+    /// Sets how many bytes per second are copied to members at most.
+    fn set_resync_rate(&self, rate: Option<ByteSize>);
 }
 
 /// What can be done with a cache besides.

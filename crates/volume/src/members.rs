@@ -8,17 +8,29 @@ use memory::Store;
 use crate::managed::Member;
 use crate::{ByteSize, VolumeError, VolumeSpec};
 
+/// How many members a volume may have had, with those that were replaced. Sets of members are masks of `u64`.
+pub(crate) const PLACES: usize = VolumeSpec::MEMBERS_MAX;
+
+const _: () = assert!(PLACES <= u64::BITS as usize);
+
+/// The numbers of the bits that are set.
+pub(crate) fn bits(mut set: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let lowest = set.trailing_zeros();
+        (set != 0).then(|| {
+            set &= set - 1;
+            lowest as usize
+        })
+    })
+}
+
 /// The members of a volume in their order. Members are only added.
 #[derive(Debug)]
 pub(crate) struct Members(Box<[OnceLock<Member>]>);
 
 impl Members {
     pub(crate) fn new(members: Vec<Member>) -> Self {
-        let places = Self(
-            (0..VolumeSpec::MEMBERS_MAX)
-                .map(|_| OnceLock::new())
-                .collect(),
-        );
+        let places = Self((0..PLACES).map(|_| OnceLock::new()).collect());
         for (index, member) in members.into_iter().enumerate() {
             places.add(index, member);
         }

@@ -402,7 +402,7 @@ fn intent_of(request: Request, extents: &[Extent; 1]) -> Intent<'_> {
 }
 
 /// What the window tells commands whose request has failed so.
-fn meaning_of(status: Status) -> BackingError {
+pub(crate) fn meaning_of(status: Status) -> BackingError {
     match status {
         Status::CapacityExceeded => BackingError::NoSpace,
         Status::NotReady | Status::Gone => BackingError::Gone,
