@@ -603,14 +603,25 @@ impl VolumeKind {
         (!added.is_empty()).then_some(added)
     }
 
-    /// The settings of this cache and of `other`, if that is the same cache with others.
-    pub fn changed_cache(&self, other: &Self) -> Option<(CacheSettings, CacheSettings)> {
-        let cache = |kind: &Self| match kind {
-            Self::Cache { of, settings } => Some((of.clone(), *settings)),
-            _ => None,
-        };
-        let ((of, from), (other_of, to)) = (cache(self)?, cache(other)?);
-        (of == other_of && from != to && from.block == to.block).then_some((from, to))
+    /// Whether `other` is the same cache or mirror with other settings that can change while it is in use.
+    pub fn differs_in_settings(&self, other: &Self) -> bool {
+        self != other
+            && match (self, other) {
+                (
+                    Self::Cache { of, settings },
+                    Self::Cache {
+                        of: other_of,
+                        settings: others,
+                    },
+                ) => of == other_of && settings.block == others.block,
+                (
+                    Self::Mirror { members, .. },
+                    Self::Mirror {
+                        members: others, ..
+                    },
+                ) => members == others,
+                _ => false,
+            }
     }
 
     /// Checks the settings of the kind.

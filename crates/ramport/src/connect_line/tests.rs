@@ -107,6 +107,7 @@ fn volume(target: &str, nsid: u32) -> VolumeView {
         problem: None,
         paths: Vec::new(),
         cache: None,
+        mirror: None,
         filters: Filters::default(),
         save: None,
         attachments: vec![AttachmentView {

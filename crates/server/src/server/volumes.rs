@@ -9,8 +9,8 @@ use block::Completions;
 use remote::RemoteVolume;
 use volume::filters::FilterSpec;
 use volume::{
-    Availability, ByteSize, Caching, Driver, ManagedVolume, MemoryError, Origin, Platform,
-    Progress, SpecError, VolumeError, VolumeKind, VolumeSpec, WriteLock,
+    Availability, ByteSize, Caching, Driver, ManagedVolume, MemoryError, Mirroring, Origin,
+    Platform, Progress, SpecError, VolumeError, VolumeKind, VolumeSpec, WriteLock,
 };
 
 use super::remote::OfferedDisks;
@@ -145,7 +145,10 @@ impl Server {
                     .map_err(|(_, error)| error)
             }
             VolumeKind::Clone { of } => volume::create_clone(spec, &*self.parent(name, of)?),
-            VolumeKind::Linear { .. } | VolumeKind::Stripe { .. } | VolumeKind::Cache { .. } => {
+            VolumeKind::Linear { .. }
+            | VolumeKind::Stripe { .. }
+            | VolumeKind::Mirror { .. }
+            | VolumeKind::Cache { .. } => {
                 let members = self.members(name, &spec.kind)?;
                 volume::create_composite(spec, members, origin, &self.platform())
             }
@@ -452,6 +455,7 @@ impl VolumeHandle {
             problem: storage.problem(),
             paths: storage.paths(),
             cache: storage.cache().map(Caching::statistics),
+            mirror: storage.mirror().map(Mirroring::info),
             filters: controls.filters(),
             attachments,
             statistics: self.totals.sum(),
