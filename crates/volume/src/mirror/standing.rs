@@ -323,14 +323,6 @@ impl Standings {
         }
     }
 
-    /// The member misses everything.
-    pub(super) fn mark_all(&self, member: usize) {
-        let mut state = self.state();
-        let standing = &mut state.places[member];
-        standing.missing.insert_all();
-        standing.marks += 1;
-    }
-
     /// The next region from `from` on that a resyncing member misses.
     pub(super) fn next_missing(&self, member: usize, from: u64) -> Option<Missing> {
         let state = self.state();

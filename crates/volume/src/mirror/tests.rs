@@ -74,8 +74,35 @@ impl Bed {
         Driver::new(&self.relay, Arc::clone(&self.mirror), PATIENCE)
     }
 
-    fn role(&self, member: usize) -> Role {
-        self.mirror().info().members[member].role
+    fn member(&self, member: usize) -> MirrorMember {
+        self.mirror().info().members[member].clone()
+    }
+
+    fn write(&self, lba: u64, byte: u8) -> Result<(), crate::DriveError> {
+        let extent = Extent::new(Lba(lba), Blocks(1));
+        self.driver()
+            .write(extent, &[byte; 512], Persistence::Volatile)
+    }
+
+    fn read(&self, lba: u64) -> Result<u8, crate::DriveError> {
+        let mut buffer = [0xEE; 512];
+        let extent = Extent::new(Lba(lba), Blocks(1));
+        self.driver().read(extent, &mut buffer)?;
+        Ok(buffer[0])
+    }
+
+    /// The first byte of a block on a member itself.
+    fn held(&self, member: usize, lba: u64) -> u8 {
+        crate::testing::io::read(&*self.members[member], lba, 1)[0]
+    }
+
+    /// Two members, both in memory, or both with windows that answer at once.
+    fn pairs() -> [Self; 2] {
+        let late = Self::new(2, 0b11);
+        for late in &late.late {
+            late.volume().set_lateness(Lateness::Never);
+        }
+        [Self::new(2, 0), late]
     }
 
     /// Waits until every member is in sync; returns those again that stay out of sync.
@@ -414,4 +441,225 @@ proptest! {
     ) {
         play(count, late_set & ((1 << count) - 1), seed, 400);
     }
+}
+
+/// Blocks of a region.
+const REGION: u64 = 2048;
+
+#[test]
+fn a_member_that_was_taken_out_is_not_read_and_gets_only_what_it_missed() {
+    for bed in Bed::pairs() {
+        bed.write(0, 1).expect("both take it");
+        bed.mirror().fail_member("m0").expect("m1 is in sync");
+        assert_eq!(bed.member(0).cause, Some(Cause::Person));
+        bed.write(REGION, 2).expect("m1 takes it");
+        bed.write(3 * REGION, 3).expect("m1 takes it");
+        assert_eq!((bed.read(REGION), bed.held(0, REGION)), (Ok(2), 0));
+        assert_eq!(bed.member(0).missing_bytes, 2 * MIB);
+        let before = bed.mirror().info().resynced_bytes;
+        bed.mirror().return_member("m0").expect("a member");
+        bed.wait_until_in_sync();
+        assert_eq!((bed.held(0, REGION), bed.held(0, 3 * REGION)), (2, 3));
+        assert_eq!(bed.mirror().info().resynced_bytes - before, 2 * MIB);
+    }
+}
+
+#[test]
+fn the_last_good_copy_stays_in_use_whatever_happens_to_it() {
+    for bed in Bed::pairs() {
+        bed.mirror().fail_member("m1").expect("m0 is in sync");
+        let told = bed.mirror().fail_member("m0").expect_err("nothing is left");
+        insta::allow_duplicates! {
+            insta::assert_snapshot!(told, @"m0 has the only good copy of the mirror; wait until another member is in sync, or return one");
+        }
+        let controls = bed.members[0].controls();
+        controls.set_availability(Availability::Offline);
+        assert!(!bed.mirror.is_ready());
+        let problem = bed.mirror.storage().problem();
+        assert_eq!(problem.as_deref(), Some("member m0 is offline"));
+        assert!(bed.write(0, 1).is_err() && bed.read(0).is_err());
+        controls.set_availability(Availability::Online);
+        assert_eq!(bed.member(0).role, Role::InSync);
+        bed.write(0, 2).expect("it is there again");
+        assert_eq!(bed.read(0), Ok(2));
+    }
+}
+
+#[test]
+fn a_member_that_fails_leaves_commands_alone_and_returns_by_itself() {
+    for bed in Bed::pairs() {
+        let controls = bed.members[0].controls();
+        controls.set_availability(Availability::Offline);
+        bed.write(5, 1).expect("m1 takes it");
+        assert_eq!(bed.read(5), Ok(1));
+        let member = bed.member(0);
+        assert_eq!(member.role, Role::Absent);
+        assert!(member.cause.is_some_and(Cause::passes), "{member:?}");
+        controls.set_availability(Availability::Online);
+        let until = Instant::now() + PATIENCE;
+        while bed.member(0).role != Role::InSync {
+            assert!(Instant::now() < until, "{:?}", bed.member(0));
+            thread::sleep(Duration::from_millis(10));
+        }
+        assert_eq!(bed.held(0, 5), 1);
+    }
+}
+
+#[test]
+fn a_block_that_one_member_cannot_read_is_read_from_another_and_written_again() {
+    let bed = Bed::new(2, 0b11);
+    for late in &bed.late {
+        late.volume().set_lateness(Lateness::Never);
+    }
+    bed.write(7, 1).expect("both take it");
+    let disk = bed.late[0].volume().disk();
+    disk.set_failure(Some(Status::ReadError));
+    disk.fill(7 * 512, &[9; 512]);
+    // The least busy member is the first one while nothing is in flight.
+    assert_eq!(bed.read(7), Ok(1));
+    assert_eq!(bed.member(0).cause, Some(Cause::Failed(Status::ReadError)));
+    disk.set_failure(None);
+    bed.wait_until_in_sync();
+    assert_eq!(bed.held(0, 7), 1);
+}
+
+#[test]
+fn a_member_that_failed_to_write_waits_for_someone() {
+    let bed = Bed::new(2, 0b10);
+    bed.late[0].volume().set_lateness(Lateness::Never);
+    bed.late[0]
+        .volume()
+        .disk()
+        .set_failure(Some(Status::WriteError));
+    bed.write(0, 1).expect("m0 takes it");
+    bed.late[0].volume().disk().set_failure(None);
+    let member = bed.member(1);
+    assert!(!member.cause.is_some_and(Cause::passes), "{member:?}");
+    assert_eq!(member.role, Role::Absent);
+}
+
+#[test]
+fn what_a_member_may_lose_from_its_cache_is_copied_to_it_again() {
+    let relay = Relay::new(Arc::<Reports>::default());
+    let late: Vec<_> = (0..2)
+        .map(|_| {
+            let late = LateVolume::new(BlockSize::B512, BLOCKS);
+            late.set_lateness(Lateness::Never);
+            late.disk().set_volatile_cache();
+            Arc::new(Managed::new(late))
+        })
+        .collect();
+    let members: Vec<_> = late.iter().map(|late| Arc::clone(late) as _).collect();
+    let bed = Bed {
+        mirror: mirror_of(&members, &relay).expect("they fit"),
+        relay,
+        members,
+        late,
+    };
+    assert_eq!(bed.mirror.write_cache(), WriteCache::Volatile);
+    bed.wait_until_in_sync();
+    bed.driver().flush().expect("both flush");
+    bed.write(0, 1).expect("both take it");
+    bed.driver().flush().expect("both flush");
+    bed.write(2 * REGION, 2).expect("both take it");
+    bed.mirror().fail_member("m1").expect("m0 is in sync");
+    assert_eq!(bed.member(1).missing_bytes, MIB);
+    // Its power failed before it wrote its cache.
+    bed.late[1]
+        .volume()
+        .disk()
+        .fill(2 * REGION as usize * 512, &[0; 512]);
+    bed.wait_until_in_sync();
+    assert_eq!(bed.held(1, 2 * REGION), 2);
+}
+
+/// Without exclusion, a copy that read before a write would overwrite it afterwards.
+#[test]
+fn a_copy_to_a_member_replaces_no_newer_write() {
+    for bed in Bed::pairs() {
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let writers: Vec<_> = (0..2)
+                .map(|writer| {
+                    let (bed, is_over) = (&bed, &is_over);
+                    scope.spawn(move || {
+                        let mut driver = bed.driver();
+                        let extent = Extent::new(Lba(writer * 64), Blocks(64));
+                        let mut byte = 1_u8;
+                        while !is_over.load(Ordering::Acquire) {
+                            byte = byte.wrapping_add(1);
+                            let data = [byte; 64 * 512];
+                            let written = driver.write(extent, &data, Persistence::Volatile);
+                            written.expect("a member takes it");
+                        }
+                    })
+                })
+                .collect();
+            for _ in 0..200 {
+                bed.mirror().fail_member("m1").expect("m0 is in sync");
+                thread::sleep(Duration::from_micros(200));
+                bed.wait_until_in_sync();
+            }
+            is_over.store(true, Ordering::Release);
+            for writer in writers {
+                writer.join().expect("no panic");
+            }
+        });
+        assert!(contents(&*bed.members[0]) == contents(&*bed.members[1]));
+    }
+}
+
+#[test]
+fn copies_keep_to_the_rate() {
+    let bed = Bed::new(2, 0);
+    bed.mirror().set_resync_rate(Some(ByteSize(4 * MIB)));
+    bed.mirror().fail_member("m1").expect("m0 is in sync");
+    bed.write(0, 1).expect("m0 takes it");
+    let began = Instant::now();
+    bed.wait_until_in_sync();
+    // The last piece is not waited for.
+    assert!(
+        began.elapsed() > Duration::from_millis(230),
+        "{:?}",
+        began.elapsed()
+    );
+}
+
+#[test]
+fn what_cannot_be_a_mirror_is_refused_and_the_smallest_member_determines_the_size() {
+    let relay = Relay::new(Arc::<Reports>::default());
+    let told = |sizes: &[u64]| {
+        let members: Vec<_> = sizes.iter().map(|blocks| ram(*blocks)).collect();
+        mirror_of(&members, &relay).map(|mirror| mirror.geometry().blocks.0)
+    };
+    assert_eq!(told(&[BLOCKS, 2 * BLOCKS]).expect("they fit"), BLOCKS);
+    assert_eq!(
+        told(&[2 * BLOCKS, BLOCKS, BLOCKS]).expect("they fit"),
+        BLOCKS
+    );
+    let one = told(&[BLOCKS]).expect_err("too few").to_string();
+    assert_eq!(one, "1 members are out of range; name 2 to 8 volumes");
+    let nine = told(&[BLOCKS; 9]).expect_err("too many").to_string();
+    assert_eq!(nine, "9 members are out of range; name 2 to 8 volumes");
+    let larger = Arc::new(Managed::new(LateVolume::new(BlockSize::B4096, BLOCKS)));
+    let other = mirror_of(&[ram(BLOCKS), larger], &relay).expect_err("other blocks");
+    assert!(
+        matches!(other, VolumeError::OtherBlocks { .. }),
+        "{other:?}"
+    );
+    let bed = Bed::new(2, 0);
+    let resized = bed.mirror.storage().resize(ByteSize(MIB), &mut no_progress);
+    assert!(
+        matches!(resized, Err(VolumeError::SizeOfMembers)),
+        "{resized:?}"
+    );
+    let unknown = bed
+        .mirror()
+        .return_member("x")
+        .expect_err("no member")
+        .to_string();
+    assert_eq!(
+        unknown,
+        "x is no member of the mirror; its members are m0, m1"
+    );
 }
