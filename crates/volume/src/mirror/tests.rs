@@ -576,36 +576,31 @@ fn what_a_member_may_lose_from_its_cache_is_copied_to_it_again() {
 /// Without exclusion, a copy that read before a write would overwrite it afterwards.
 #[test]
 fn a_copy_to_a_member_replaces_no_newer_write() {
+    const WRITTEN: u64 = 128;
     for bed in Bed::pairs() {
-        let is_over = AtomicBool::new(false);
-        thread::scope(|scope| {
-            let writers: Vec<_> = (0..2)
-                .map(|writer| {
-                    let (bed, is_over) = (&bed, &is_over);
-                    scope.spawn(move || {
-                        let mut driver = bed.driver();
-                        let extent = Extent::new(Lba(writer * 64), Blocks(64));
-                        let mut byte = 1_u8;
-                        while !is_over.load(Ordering::Acquire) {
-                            byte = byte.wrapping_add(1);
-                            let data = [byte; 64 * 512];
-                            let written = driver.write(extent, &data, Persistence::Volatile);
-                            written.expect("a member takes it");
-                        }
-                    })
-                })
-                .collect();
-            for _ in 0..200 {
-                bed.mirror().fail_member("m1").expect("m0 is in sync");
-                thread::sleep(Duration::from_micros(200));
-                bed.wait_until_in_sync();
-            }
-            is_over.store(true, Ordering::Release);
-            for writer in writers {
-                writer.join().expect("no panic");
-            }
-        });
-        assert!(contents(&*bed.members[0]) == contents(&*bed.members[1]));
+        let mut driver = bed.driver();
+        for round in 0..100_u8 {
+            bed.mirror().fail_member("m1").expect("m0 is in sync");
+            bed.write(0, round).expect("m0 takes it");
+            thread::scope(|scope| {
+                scope.spawn(|| bed.mirror().return_member("m1").expect("a member"));
+                // Each block once, so that no later write hides what a copy did.
+                for block in (0..WRITTEN)
+                    .cycle()
+                    .skip(usize::from(round))
+                    .take(WRITTEN as usize)
+                {
+                    let extent = Extent::new(Lba(block), Blocks(1));
+                    let data = [round ^ 0x55; 512];
+                    let written = driver.write(extent, &data, Persistence::Volatile);
+                    written.expect("a member takes it");
+                }
+            });
+            bed.wait_until_in_sync();
+            let held = bed.members.iter().map(|member| contents(&**member));
+            let held: Vec<_> = held.collect();
+            assert!(held[0] == held[1], "members differ in round {round}");
+        }
     }
 }
 
