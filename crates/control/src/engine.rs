@@ -152,7 +152,13 @@ impl Engine {
     ) -> Result<Starting, OpenError> {
         let (mut store, mut saved) = Store::open(state)?;
         let machine = Some(settle_machine(&mut store, &mut saved)?);
-        let server = Server::start(ServerConfig { machine, ..config })?;
+        let mut mirror_records = state.as_os_str().to_owned();
+        mirror_records.push(".mirrors");
+        let server = Server::start(ServerConfig {
+            machine,
+            mirror_records: Some(mirror_records.into()),
+            ..config
+        })?;
         let feed = server.reservation_feed();
         let saves = SaveStates::at_start(&saved);
         let closed = restore::restore(&server, &saved, lost_contents, &saves)?;
@@ -163,7 +169,7 @@ impl Engine {
         } = saved;
         let volumes = definitions.volumes.iter();
         let lost: BTreeSet<_> = volumes
-            .filter(|(_, volume)| !volume.kind.0.is_persistent())
+            .filter(|(name, volume)| restore::loses_contents(&server, &name.0, &volume.kind.0))
             .map(|(name, _)| name.0.clone())
             .collect();
         let unplanned = lost.iter().filter(|name| !saves.is_planned(name));

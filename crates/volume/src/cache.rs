@@ -241,6 +241,10 @@ impl Storage for CacheVolume {
         }
     }
 
+    fn outlives_program(&self) -> bool {
+        self.member.volume.storage().outlives_program()
+    }
+
     fn problem(&self) -> Option<String> {
         (!self.is_ready()).then(|| self.member.problem())
     }

@@ -711,6 +711,11 @@ impl Storage for Composite {
         // The members stay, and are free for other uses.
     }
 
+    fn outlives_program(&self) -> bool {
+        let mut members = self.members.iter();
+        members.all(|member| member.volume.storage().outlives_program())
+    }
+
     fn problem(&self) -> Option<String> {
         let offline = self
             .members

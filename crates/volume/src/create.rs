@@ -68,7 +68,7 @@ pub fn create_composite(
     let built: Result<Arc<dyn ManagedVolume>, _> = match (&spec.kind, &members[..]) {
         (VolumeKind::Cache { .. }, [member]) => CacheVolume::new(spec, member.clone(), platform)
             .map(|cache| Arc::new(Managed::new(cache)) as _),
-        (VolumeKind::Mirror { .. }, _) => MirrorVolume::new(spec, members, platform)
+        (VolumeKind::Mirror { .. }, _) => MirrorVolume::new(spec, members, origin, platform)
             .map(|mirror| Arc::new(Managed::new(mirror)) as _),
         _ => Composite::new(spec, members, platform)
             .map(|composite| Arc::new(Managed::new(composite)) as _),

@@ -21,6 +21,7 @@
 //! let platform = Platform {
 //!     budget: Arc::new(Budget::new(64 << 20)),
 //!     relay: Relay::new(Arc::new(Nobody)),
+//!     record: None,
 //! };
 //! let spec = VolumeSpec::thin("50G".parse()?);
 //! let progress = &mut |_| ControlFlow::Continue(());
@@ -47,6 +48,7 @@ pub mod filters;
 mod managed;
 mod members;
 mod mirror;
+mod mirror_info;
 mod ram;
 mod relay;
 mod saved;
@@ -74,7 +76,8 @@ pub use memory::{
     Budget, Charge, HostMemory, MemoryError, NoSuchProvision, Overcommit, PagePolicy, Progress,
     Provision, huge_bytes_in_use,
 };
-pub use mirror::{Cause, MirrorInfo, MirrorMember, MirrorVolume, Role};
+pub use mirror::MirrorVolume;
+pub use mirror_info::{Cause, MirrorInfo, MirrorMember, RecordError, Role};
 pub use ram::RamVolume;
 pub use relay::{Connections, Relay};
 pub use saved::{

@@ -21,7 +21,7 @@ use memory::{Progress, Snapshot, Store};
 
 use crate::cache_settings::{CacheSettings, CacheStatistics};
 use crate::filters::{FilterSpec, Filters};
-use crate::mirror::MirrorInfo;
+use crate::mirror_info::MirrorInfo;
 use crate::{ByteSize, VolumeError, VolumeSpec};
 
 /// The volume was removed.
@@ -73,6 +73,11 @@ pub trait Storage: Send + Sync + Debug {
     /// Frees what all blocks take, while sessions may still refer to the volume. Nothing is
     /// executed any more. A file stays, and is free for other uses.
     fn close(&self);
+
+    /// Whether what was written is there when the program runs again.
+    fn outlives_program(&self) -> bool {
+        true
+    }
 
     /// Why the volume executes nothing, if it could not be opened.
     fn problem(&self) -> Option<String> {

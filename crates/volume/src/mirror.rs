@@ -14,13 +14,16 @@
 mod core;
 mod legs;
 mod memory;
+mod record;
+mod recorder;
+mod recording;
 mod regions;
 mod resync;
 mod standing;
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
@@ -32,66 +35,36 @@ use block::{
 
 use crate::managed::{Member, Mirroring, Storage};
 use crate::members::{Members, bits};
-use crate::{ByteSize, Platform, VolumeError, VolumeKind, VolumeSpec};
+use crate::mirror_info::{MirrorInfo, MirrorMember};
+use crate::{ByteSize, Origin, Platform, VolumeError, VolumeKind, VolumeSpec};
 
 use self::core::{Core, Engine};
+use recorder::Recorder;
+use regions::Division;
 use standing::{LastCopy, Standings};
-
-pub use standing::{Cause, Role};
 
 /// Several volumes that hold the same bytes. It holds them.
 #[derive(Debug)]
 pub struct MirrorVolume {
     core: Arc<Core>,
     write_cache: WriteCache,
-    thread: Mutex<Option<JoinHandle<()>>>,
-}
-
-/// A member of a mirror as it is now.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MirrorMember {
-    /// Its name.
-    pub name: String,
-    /// What it is used for.
-    pub role: Role,
-    /// Why it is absent, or was before its resync.
-    pub cause: Option<Cause>,
-    /// Bytes of the regions that are to be copied to it.
-    pub missing_bytes: u64,
-}
-
-/// A mirror as it is now.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MirrorInfo {
-    /// Its members in their order.
-    pub members: Vec<MirrorMember>,
-    /// Bytes that were copied to members that had missed them.
-    pub resynced_bytes: u64,
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl MirrorVolume {
-    /// The mirror that `spec` says, of `members`. The first has the contents; what the others hold differently
-    /// is overwritten.
+    /// The mirror that `spec` says, of `members`. If it is new, the first has the contents; what the others
+    /// hold differently is overwritten. Otherwise its record says which members were in sync.
     ///
     /// # Errors
-    /// If they have other blocks or another size than `spec` says, memory could not be allocated, or a thread
-    /// could not be started.
+    /// If they have other blocks or another size than `spec` says, the record of an earlier run cannot be
+    /// used or a new one not be written, memory could not be allocated, or a thread not be started.
     pub(crate) fn new(
         spec: &VolumeSpec,
         members: Vec<Member>,
+        origin: Origin,
         platform: &Platform,
     ) -> Result<Self, VolumeError> {
-        let sizes: Vec<_> = members.iter().map(Member::size).collect();
-        let derived = spec.kind.size_over(&sizes)?;
-        for member in &members {
-            member.check_blocks(spec.block_size)?;
-        }
-        if derived != spec.size {
-            return Err(VolumeError::DerivedSize {
-                given: spec.size,
-                derived,
-            });
-        }
+        check(spec, &members)?;
         let VolumeKind::Mirror { resync_rate, .. } = spec.kind else {
             unreachable!("the factory looks at the kind first");
         };
@@ -99,7 +72,11 @@ impl MirrorVolume {
         let volatile = mask_of(&members, has_cache);
         let standings_bytes = Standings::memory_bytes(spec.size.0, members.len());
         let charge = platform.budget.reserve(standings_bytes)?;
-        let standings = Arc::new(Standings::new(spec.size.0, members.len(), 1, volatile));
+        let division = Division::new(spec.size.0);
+        let recorder = Recorder::new(platform, &members);
+        let start = recorder.start(division, &members, origin)?;
+        let standings = Standings::new(division, start.missing, volatile, start.noted);
+        let standings = Arc::new(standings);
         let engine = Engine::new(spec.geometry(), &members, &standings, platform)?;
         let core = Arc::new(Core {
             geometry: spec.geometry(),
@@ -109,20 +86,48 @@ impl MirrorVolume {
             relay: Arc::clone(&platform.relay),
             resync_rate: AtomicU64::new(resync_rate.map_or(0, |rate| rate.0)),
             copied_bytes: AtomicU64::new(0),
+            recorder,
             _charge: charge,
         });
-        let shared = Arc::clone(&core);
-        let thread = thread::Builder::new().name("mirror".to_owned());
-        let thread = thread.spawn(move || resync::run(&shared));
-        Ok(Self {
+        let mirror = Self {
             core,
             write_cache: if volatile == 0 {
                 WriteCache::Absent
             } else {
                 WriteCache::Volatile
             },
-            thread: Mutex::new(Some(thread.map_err(VolumeError::Thread)?)),
-        })
+            threads: Mutex::default(),
+        };
+        mirror.spawn("mirror-resync", resync::run)?;
+        if mirror.core.recorder.has_file() {
+            mirror.spawn("mirror-record", recording::run)?;
+        }
+        Ok(mirror)
+    }
+
+    fn spawn(&self, name: &str, run: fn(&Core)) -> Result<(), VolumeError> {
+        let core = Arc::clone(&self.core);
+        let thread = thread::Builder::new().name(name.to_owned());
+        let thread = thread.spawn(move || run(&core));
+        self.threads().push(thread.map_err(VolumeError::Thread)?);
+        Ok(())
+    }
+
+    /// Ends all threads. Returns whether they had not been ended before.
+    fn end(&self) -> bool {
+        self.core.standings.close();
+        let threads = std::mem::take(&mut *self.threads());
+        let had_threads = !threads.is_empty();
+        for thread in threads {
+            // A panic of it has been reported; there is nothing left to wait for.
+            let _ = thread.join();
+        }
+        self.core.close();
+        had_threads
+    }
+
+    fn threads(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn members(&self) -> impl Iterator<Item = (usize, &Member)> {
@@ -151,6 +156,22 @@ impl MirrorVolume {
             .map(|(_, member)| member.name.clone())
             .collect()
     }
+}
+
+/// Checks blocks and sizes of members.
+fn check(spec: &VolumeSpec, members: &[Member]) -> Result<(), VolumeError> {
+    let sizes: Vec<_> = members.iter().map(Member::size).collect();
+    let derived = spec.kind.size_over(&sizes)?;
+    for member in members {
+        member.check_blocks(spec.block_size)?;
+    }
+    if derived != spec.size {
+        return Err(VolumeError::DerivedSize {
+            given: spec.size,
+            derived,
+        });
+    }
+    Ok(())
 }
 
 fn mask_of(members: &[Member], is_in: impl Fn(&Member) -> bool) -> u64 {
@@ -220,7 +241,7 @@ impl Volume for MirrorVolume {
             return Admission::Fail(Status::WriteProtected, None);
         }
         match &self.core.engine {
-            Engine::Memory(memory) => memory.admit(self.core.bench(), now, intent, ticket),
+            Engine::Memory(_) => memory::admit(self.core.bench(), now, intent, ticket),
             Engine::Window { window, .. } => window.admit(intent, ticket),
         }
     }
@@ -312,18 +333,22 @@ impl Storage for MirrorVolume {
     }
 
     fn close(&self) {
-        self.core.standings.close();
-        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(thread) = thread.take() {
-            // A panic of it has been reported; there is nothing left to wait for.
-            let _ = thread.join();
+        if self.end() {
+            self.core.recorder.remove();
         }
-        self.core.close();
     }
 
     fn problem(&self) -> Option<String> {
         let first = self.in_sync().next()?;
-        (!self.is_ready()).then(|| first.problem())
+        if !self.is_ready() {
+            return Some(first.problem());
+        }
+        self.core.recorder.problem()
+    }
+
+    fn outlives_program(&self) -> bool {
+        self.members()
+            .any(|(_, member)| member.volume.storage().outlives_program())
     }
 
     fn mirror(&self) -> Option<&dyn Mirroring> {
@@ -332,8 +357,11 @@ impl Storage for MirrorVolume {
 }
 
 impl Drop for MirrorVolume {
+    /// The mirror stays, for the next run of the program.
     fn drop(&mut self) {
-        self.close();
+        if self.end() {
+            recording::end(&self.core);
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use file_io::{HostDisk, HostDiskError};
 use memory::{Budget, MemoryError, Provision};
 
 use crate::cache_settings::{CacheModeName, CacheSettings};
+use crate::mirror_info::RecordError;
 use crate::{ByteSize, Relay};
 
 /// What a volume is to be, or is.
@@ -93,6 +94,9 @@ pub struct Platform {
     pub budget: Arc<Budget>,
     /// Where volumes report completions of commands that they made wait.
     pub relay: Arc<Relay>,
+    /// The file in which a mirror records what it has to know after a restart; its folder is created. Without
+    /// one, a mirror of an earlier run starts as a new one.
+    pub record: Option<PathBuf>,
 }
 
 /// Where the definition of a volume comes from.
@@ -356,6 +360,9 @@ pub enum VolumeError {
         /// Its name.
         member: String,
     },
+    /// The record of a mirror.
+    #[error(transparent)]
+    Record(#[from] RecordError),
     /// A thread could not be started.
     #[error("cannot start a thread: {0}")]
     Thread(#[source] std::io::Error),

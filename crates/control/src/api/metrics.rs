@@ -237,6 +237,22 @@ fn encode_volumes(engine: &Engine, encoder: &mut DescriptorEncoder) -> fmt::Resu
     encode_mirrors(&volumes, encoder)
 }
 
+/// A gauge of a member of a mirror: name, help, value.
+type MemberGauge = (&'static str, &'static str, fn(&MemberView) -> u64);
+
+const MEMBER_GAUGES: [MemberGauge; 2] = [
+    (
+        "ramport_volume_member_in_sync",
+        "Whether a member of a mirror has everything: 1 or 0",
+        |member| u64::from(member.state == MemberState::InSync),
+    ),
+    (
+        "ramport_volume_member_missing_bytes",
+        "Bytes of the regions that are to be copied to a member of a mirror",
+        |member| member.missing_bytes,
+    ),
+];
+
 fn encode_mirrors(volumes: &[VolumeView], encoder: &mut DescriptorEncoder) -> fmt::Result {
     let mirrors = || {
         let volumes = volumes.iter();
@@ -245,19 +261,7 @@ fn encode_mirrors(volumes: &[VolumeView], encoder: &mut DescriptorEncoder) -> fm
     if mirrors().next().is_none() {
         return Ok(());
     }
-    let gauges: [(_, _, fn(&MemberView) -> u64); 2] = [
-        (
-            "ramport_volume_member_in_sync",
-            "Whether a member of a mirror has everything: 1 or 0",
-            |member| u64::from(member.state == MemberState::InSync),
-        ),
-        (
-            "ramport_volume_member_missing_bytes",
-            "Bytes of the regions that are to be copied to a member of a mirror",
-            |member| member.missing_bytes,
-        ),
-    ];
-    for (name, help, value) in gauges {
+    for (name, help, value) in MEMBER_GAUGES {
         let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
         for (volume, mirror) in mirrors() {
             for member in &mirror.members {

@@ -215,6 +215,14 @@ pub(crate) fn resync_rate(given: Option<Size>) -> Option<ByteSize> {
 }
 
 impl Fields {
+    fn of_members(kind: Name, members: Vec<String>) -> Self {
+        Self {
+            kind,
+            members: Some(members),
+            ..Self::default()
+        }
+    }
+
     /// Checks that there is no field of another kind.
     fn check(&self) -> Result<(), KindFault> {
         let of_kinds = |field: bool, kinds: &[Name], fault| {
@@ -284,25 +292,17 @@ impl From<KindFields> for Fields {
                 of: Some(of),
                 ..Self::default()
             },
-            VolumeKind::Linear { members } => Self {
-                kind: Name::Linear,
-                members: Some(members),
-                ..Self::default()
-            },
+            VolumeKind::Linear { members } => Self::of_members(Name::Linear, members),
             VolumeKind::Stripe { members, unit } => Self {
-                kind: Name::Stripe,
-                members: Some(members),
                 stripe_unit: Some(Size(unit.0)),
-                ..Self::default()
+                ..Self::of_members(Name::Stripe, members)
             },
             VolumeKind::Mirror {
                 members,
                 resync_rate,
             } => Self {
-                kind: Name::Mirror,
-                members: Some(members),
                 resync_rate: resync_rate.map(|rate| Size(rate.0)),
-                ..Self::default()
+                ..Self::of_members(Name::Mirror, members)
             },
             VolumeKind::Cache { of: [of], settings } => Self {
                 kind: Name::Cache,

@@ -68,6 +68,18 @@ impl Server {
         self.with_mirror(name, |mirror| mirror.return_member(member.as_str()))
     }
 
+    /// Whether a volume is a member of a mirror of which others outlive the program, so that its contents are
+    /// copied to it after a restart.
+    pub fn is_refilled(&self, name: &VolumeName) -> bool {
+        let state = self.state();
+        let holder = state.holders.get(name);
+        let holder = holder.and_then(|holder| state.volume(holder).ok());
+        holder.is_some_and(|holder| {
+            let storage = holder.volume.storage();
+            storage.mirror().is_some() && storage.outlives_program()
+        })
+    }
+
     fn with_mirror(
         &self,
         name: &VolumeName,

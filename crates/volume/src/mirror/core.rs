@@ -10,6 +10,7 @@ use window::{Backing, Window, WindowOptions};
 
 use super::legs::{LegClient, Legs};
 use super::memory::{Bench, MemoryEngine};
+use super::recorder::Recorder;
 use super::standing::Standings;
 use crate::managed::Member;
 use crate::members::Members;
@@ -32,6 +33,7 @@ pub(super) struct Core {
     pub(super) resync_rate: AtomicU64,
     /// Bytes that were copied to members.
     pub(super) copied_bytes: AtomicU64,
+    pub(super) recorder: Recorder,
     pub(super) _charge: Charge,
 }
 

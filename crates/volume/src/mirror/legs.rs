@@ -15,7 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use block::{ByteRange, Status};
 use window::{Backing, BackingClient, BackingError, BackingOp, Ended, Request, RequestId, Window};
 
-use super::standing::Standings;
+use super::standing::{Standings, ToRecord};
 use crate::members::bits;
 use crate::volume_backing::{Client, VolumeBacking, meaning_of};
 
@@ -36,6 +36,10 @@ struct Table {
     copying: Option<ByteRange>,
     /// Changes of these bytes.
     parked: VecDeque<Request>,
+    /// Changes whose regions are not in the record yet.
+    unrecorded: VecDeque<Request>,
+    /// Changes that are over, but for the record of who has them.
+    held: Vec<(RequestId, Result<(), BackingError>)>,
 }
 
 #[derive(Debug)]
@@ -112,7 +116,41 @@ impl Legs {
         }
     }
 
+    /// The record was written, or could not be. Returns requests that are over by that.
+    pub(super) fn resume(&self, is_recorded: bool) -> Vec<(RequestId, Result<(), BackingError>)> {
+        let table = &mut *self.table();
+        let unrecorded = std::mem::take(&mut table.unrecorded);
+        if !is_recorded {
+            let over = table.held.drain(..).map(|(id, _)| id);
+            let over = over.chain(unrecorded.iter().map(|request| request.id));
+            return over.map(|id| (id, Err(BackingError::Gone))).collect();
+        }
+        for request in unrecorded {
+            self.begin(table, request);
+        }
+        if self.standings.has_recorded_roles() {
+            std::mem::take(&mut table.held)
+        } else {
+            Vec::new()
+        }
+    }
+
+    /// Removes regions from the record in which nothing is to be copied. Returns what it is to say, if it changes.
+    pub(super) fn forget(&self) -> Option<ToRecord> {
+        let table = self.table();
+        let mut in_flight = self.standings.no_regions();
+        let changes = table.requests.values().map(|split| split.request);
+        for request in changes.filter(is_change) {
+            in_flight.insert(request.range);
+        }
+        self.standings.forget(&in_flight)
+    }
+
     fn begin(&self, table: &mut Table, request: Request) {
+        if is_change(&request) && !self.standings.note(request.range) {
+            table.unrecorded.push_back(request);
+            return;
+        }
         if table.copying.is_some_and(|range| overlap(request, range)) {
             table.parked.push_back(request);
             return;
@@ -179,7 +217,12 @@ impl Legs {
         }
         let split = table.requests.remove(&id)?;
         self.ended.notify_all();
-        Some(self.end(&split).map_err(meaning_of))
+        let over = self.end(&split).map_err(meaning_of);
+        if request.op != BackingOp::Read && !self.standings.has_recorded_roles() {
+            table.held.push((id, over));
+            return None;
+        }
+        Some(over)
     }
 
     fn end(&self, split: &Split) -> Result<(), Status> {
@@ -222,13 +265,15 @@ fn nearest(places: &[Place], members: u64) -> usize {
     nearest.expect("one member is always in sync")
 }
 
+/// Whether a request changes bytes.
+fn is_change(request: &Request) -> bool {
+    !matches!(request.op, BackingOp::Read | BackingOp::Flush)
+}
+
 /// Whether a request changes bytes of the range.
 fn overlap(request: Request, range: ByteRange) -> bool {
     let end = |range: ByteRange| range.offset + range.len;
-    request.op != BackingOp::Read
-        && request.range.len > 0
-        && request.range.offset < end(range)
-        && range.offset < end(request.range)
+    is_change(&request) && request.range.offset < end(range) && range.offset < end(request.range)
 }
 
 impl Drop for Exclusion<'_> {

@@ -61,48 +61,6 @@ impl MemoryEngine {
         held
     }
 
-    /// Asks the filters and locks of members. A member that refuses fails, unless it is the last.
-    pub(super) fn admit(
-        &self,
-        on: Bench<'_>,
-        now: Instant,
-        intent: &Intent<'_>,
-        ticket: Ticket,
-    ) -> Admission {
-        let is_read = intent.kind == OpKind::Read;
-        let mut admission = Admission::Now;
-        let mut failure = None;
-        let mut is_admitted = false;
-        let mut left = if is_read {
-            on.standings.in_sync()
-        } else {
-            on.standings.begin_write(ByteRange { offset: 0, len: 0 })
-        };
-        while let Some(place) = bits(left).next() {
-            left &= !(1 << place);
-            match on.member(place).admit(now, intent, ticket) {
-                Admission::NotBefore(due) => admission = admission.held_until(due),
-                Admission::Fail(status, due) => {
-                    failure.get_or_insert((status, due));
-                    for extent in intent.extents {
-                        let range = on.geometry.byte_range(*extent).ok();
-                        on.standings.fail(place, status, range);
-                    }
-                    continue;
-                }
-                _ => {}
-            }
-            is_admitted |= on.standings.in_sync() >> place & 1 == 1;
-            if is_read && is_admitted {
-                break;
-            }
-        }
-        match failure {
-            Some((status, due)) if !is_admitted => Admission::Fail(status, due),
-            _ => admission,
-        }
-    }
-
     pub(super) fn execute(&self, on: Bench<'_>, op: Op<'_>) -> Result<(), Status> {
         let range = |extent, data_len: Option<usize>| -> Result<ByteRange, Status> {
             let range = on.geometry.byte_range(extent)?;
@@ -219,6 +177,42 @@ impl MemoryEngine {
         apply_to(on, targets & in_sync, to_range, |member| {
             member.execute(Op::Copy { from, to })
         })
+    }
+}
+
+/// Asks the filters and locks of members. A member that refuses fails, unless it is the last.
+pub(super) fn admit(on: Bench<'_>, now: Instant, intent: &Intent<'_>, ticket: Ticket) -> Admission {
+    let is_read = intent.kind == OpKind::Read;
+    let mut admission = Admission::Now;
+    let mut failure = None;
+    let mut is_admitted = false;
+    let mut left = if is_read {
+        on.standings.in_sync()
+    } else {
+        on.standings.begin_write(ByteRange { offset: 0, len: 0 })
+    };
+    while let Some(place) = bits(left).next() {
+        left &= !(1 << place);
+        match on.member(place).admit(now, intent, ticket) {
+            Admission::NotBefore(due) => admission = admission.held_until(due),
+            Admission::Fail(status, due) => {
+                failure.get_or_insert((status, due));
+                for extent in intent.extents {
+                    let range = on.geometry.byte_range(*extent).ok();
+                    on.standings.fail(place, status, range);
+                }
+                continue;
+            }
+            _ => {}
+        }
+        is_admitted |= on.standings.in_sync() >> place & 1 == 1;
+        if is_read && is_admitted {
+            break;
+        }
+    }
+    match failure {
+        Some((status, due)) if !is_admitted => Admission::Fail(status, due),
+        _ => admission,
     }
 }
 

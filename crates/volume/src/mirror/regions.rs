@@ -29,6 +29,11 @@ impl Division {
         self.len_bytes.div_ceil(1 << self.shift)
     }
 
+    /// The bytes of the volume.
+    pub(super) const fn len_bytes(self) -> u64 {
+        self.len_bytes
+    }
+
     /// The bytes of a region; the last one may be shorter.
     pub(super) fn range(self, region: u64) -> ByteRange {
         let offset = region << self.shift;
@@ -58,6 +63,39 @@ impl Regions {
         }
     }
 
+    /// The set that these words have, of which none has a bit beyond the end; `None` if they are no such set.
+    pub(super) fn from_words(division: Division, words: Vec<u64>) -> Option<Self> {
+        let mut all = Self::none(division);
+        all.insert_all();
+        let is_within = |(word, all): (&u64, &u64)| word & !all == 0;
+        let fits = words.len() == all.words.len() && words.iter().zip(&all.words).all(is_within);
+        fits.then(|| Self {
+            division,
+            count: words.iter().map(|word| u64::from(word.count_ones())).sum(),
+            words,
+        })
+    }
+
+    pub(super) const fn division(&self) -> Division {
+        self.division
+    }
+
+    pub(super) fn words(&self) -> &[u64] {
+        &self.words
+    }
+
+    /// Whether another set of the same volume has nothing else.
+    pub(super) fn has_all_of(&self, other: &Self) -> bool {
+        let mut both = self.words.iter().zip(&other.words);
+        both.all(|(own, other)| other & !own == 0)
+    }
+
+    /// Whether it has all regions of these bytes.
+    pub(super) fn covers(&self, range: ByteRange) -> bool {
+        let mut bits = self.bits_of(range);
+        bits.all(|(word, bits)| bits & !self.words[word] == 0)
+    }
+
     /// The memory of a set in bytes.
     pub(super) const fn memory_bytes(division: Division) -> u64 {
         division.count().div_ceil(64) * 8
@@ -84,16 +122,29 @@ impl Regions {
 
     /// Adds the regions of these bytes.
     pub(super) fn insert(&mut self, range: ByteRange) {
-        if range.len == 0 {
-            return;
+        for (word, bits) in self.bits_of(range) {
+            self.add(word, bits);
         }
-        let first = range.offset >> self.division.shift;
-        let last = (range.offset + range.len - 1) >> self.division.shift;
-        for word in first / 64..=last / 64 {
+    }
+
+    /// The words, and the bits in them, that stand for the regions of these bytes.
+    fn bits_of(&self, range: ByteRange) -> impl Iterator<Item = (usize, u64)> + use<> {
+        let shift = self.division.shift;
+        let first = range.offset >> shift;
+        let end = match range.len {
+            0 => first,
+            len => ((range.offset + len - 1) >> shift) + 1,
+        };
+        let words = if first < end {
+            first / 64..end.div_ceil(64)
+        } else {
+            0..0
+        };
+        words.map(move |word| {
             let from = first.max(word * 64) - word * 64;
-            let to = last.min(word * 64 + 63) - word * 64;
-            self.add(word as usize, (u64::MAX >> (63 - to)) & (u64::MAX << from));
-        }
+            let to = (end - 1).min(word * 64 + 63) - word * 64;
+            (word as usize, (u64::MAX >> (63 - to)) & (u64::MAX << from))
+        })
     }
 
     /// Adds all regions.

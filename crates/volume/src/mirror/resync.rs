@@ -179,8 +179,8 @@ impl Copier<'_> {
         if self.next_piece > now && !self.core.standings.pause(self.next_piece) {
             return Err(Stopped);
         }
-        if rate != 0 {
-            self.next_piece += Duration::from_nanos(len_bytes.saturating_mul(1_000_000_000) / rate);
+        if let Some(nanos) = len_bytes.saturating_mul(1_000_000_000).checked_div(rate) {
+            self.next_piece += Duration::from_nanos(nanos);
         }
         if self.core.standings.is_closing() {
             return Err(Stopped);

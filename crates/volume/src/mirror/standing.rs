@@ -17,11 +17,15 @@ use block::{ByteRange, Status};
 
 use super::regions::{Division, Regions};
 use crate::members::{PLACES, bits};
+use crate::mirror_info::{Cause, Role};
 
 /// How long a member that failed stays absent before it is tried again.
 const RETRY_FIRST: Duration = Duration::from_secs(1);
 /// The longest such time: it doubles with each failure.
 const RETRY_MAX: Duration = Duration::from_secs(60);
+
+/// Sets of regions besides those that members miss: `recent`, `older`, those of the record and wanted there.
+const SETS_BESIDES: u64 = 4;
 
 /// The members of one mirror.
 #[derive(Debug)]
@@ -49,7 +53,20 @@ struct State {
     flushes: u64,
     /// Counts changes of roles.
     changes: u64,
+    /// What the record says; `None` without one.
+    noted: Option<Noted>,
     is_closing: bool,
+}
+
+/// What the record of a mirror says.
+#[derive(Debug)]
+struct Noted {
+    /// The regions. What is being removed from the record is not here any more.
+    regions: Regions,
+    /// Regions that are to be in the record.
+    wanted: Regions,
+    /// `changes` at the roles in it.
+    changes: u64,
 }
 
 #[derive(Debug)]
@@ -66,37 +83,6 @@ struct Standing {
     since: Instant,
 }
 
-/// What a member is used for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// It has everything: it is read and written.
-    InSync,
-    /// It is written, and what it missed is copied to it.
-    Resyncing,
-    /// It is not used.
-    Absent,
-}
-
-/// Why a member is absent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
-    /// Someone took it out of use.
-    Person,
-    /// A command failed.
-    Failed(Status),
-}
-
-impl Cause {
-    /// Whether the member is tried again by itself. One that fails to write is not trusted until someone
-    /// says so; a block that could not be read is written again, which repairs most disks.
-    pub const fn passes(self) -> bool {
-        match self {
-            Self::Person => false,
-            Self::Failed(status) => !matches!(status, Status::WriteError | Status::Invalid),
-        }
-    }
-}
-
 /// A member as it is now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StandingInfo {
@@ -111,6 +97,14 @@ pub(super) struct Missing {
     pub(super) region: u64,
     pub(super) range: ByteRange,
     marks: u64,
+}
+
+/// What the record is to say.
+#[derive(Debug)]
+pub(super) struct ToRecord {
+    pub(super) in_sync: u64,
+    pub(super) regions: Regions,
+    changes: u64,
 }
 
 /// What the thread of a mirror has to do.
@@ -130,33 +124,39 @@ pub(super) struct Work {
 pub(super) struct LastCopy;
 
 impl Standings {
-    /// Members in the first places; those in `in_sync` are in sync, the others miss everything. Those in
-    /// `volatile` have a write cache.
-    pub(super) fn new(len_bytes: u64, count: usize, in_sync: u64, volatile: u64) -> Self {
-        let division = Division::new(len_bytes);
-        let place = |index: usize| {
-            let mut missing = Regions::none(division);
-            let role = if in_sync >> index & 1 == 1 {
-                Role::InSync
-            } else {
-                missing.insert_all();
-                Role::Resyncing
-            };
-            Standing::new(role, missing)
-        };
-        let all = u64::MAX >> (PLACES - count);
+    /// Members in the first places, with what each misses; those that miss `None` are in sync. Those in
+    /// `volatile` have a write cache. `noted` is what the record says of regions, if there is one.
+    pub(super) fn new(
+        division: Division,
+        missing: Vec<Option<Regions>>,
+        volatile: u64,
+        noted: Option<Regions>,
+    ) -> Self {
+        let in_sync = (missing.iter().enumerate()).fold(0, |set, (place, missing)| {
+            set | u64::from(missing.is_none()) << place
+        });
+        let all = u64::MAX >> (PLACES - missing.len());
+        let places = missing.into_iter().map(|missing| match missing {
+            None => Standing::new(Role::InSync, Regions::none(division)),
+            Some(missing) => Standing::new(Role::Resyncing, missing),
+        });
         Self {
             division,
             in_sync: AtomicU64::new(in_sync),
             written: AtomicU64::new(all),
             present: AtomicU64::new(all),
             state: Mutex::new(State {
-                places: (0..count).map(place).collect(),
+                places: places.collect(),
                 volatile,
                 recent: Regions::none(division),
                 older: Regions::none(division),
                 flushes: 0,
                 changes: 0,
+                noted: noted.map(|regions| Noted {
+                    regions,
+                    wanted: Regions::none(division),
+                    changes: 0,
+                }),
                 is_closing: false,
             }),
             changed: Condvar::new(),
@@ -165,7 +165,12 @@ impl Standings {
 
     /// The memory of the standings of so many members in bytes.
     pub(super) fn memory_bytes(len_bytes: u64, members: usize) -> u64 {
-        Regions::memory_bytes(Division::new(len_bytes)) * (members as u64 + 2)
+        Regions::memory_bytes(Division::new(len_bytes)) * (members as u64 + SETS_BESIDES)
+    }
+
+    /// An empty set of regions.
+    pub(super) fn no_regions(&self) -> Regions {
+        Regions::none(self.division)
     }
 
     /// Members from which is read.
@@ -201,6 +206,93 @@ impl Standings {
     /// Notes that a change of `range` may be in caches of members.
     pub(super) fn note_unflushed(&self, range: ByteRange) {
         self.state().recent.insert(range);
+    }
+
+    /// Whether the record has the regions of a change, without which it must not begin. Otherwise they will
+    /// be in it.
+    pub(super) fn note(&self, range: ByteRange) -> bool {
+        let state = &mut *self.state();
+        let Some(noted) = &mut state.noted else {
+            return true;
+        };
+        let is_noted = noted.regions.covers(range);
+        if !is_noted {
+            noted.wanted.insert(range);
+            self.changed.notify_all();
+        }
+        is_noted
+    }
+
+    /// Whether the record has the roles of members, without which no change must be answered.
+    pub(super) fn has_recorded_roles(&self) -> bool {
+        let state = self.state();
+        let noted = state.noted.as_ref();
+        noted.is_none_or(|noted| noted.changes == state.changes)
+    }
+
+    /// Waits until something is to be recorded, at most for `period`.
+    pub(super) fn wait_for_record(&self, period: Duration) -> Option<ToRecord> {
+        let until = Some(Instant::now() + period);
+        self.wait_while(until, |state| !state.has_to_record());
+        let state = self.state();
+        state
+            .has_to_record()
+            .then(|| self.to_record(&state))
+            .flatten()
+    }
+
+    fn to_record(&self, state: &State) -> Option<ToRecord> {
+        let noted = state.noted.as_ref()?;
+        let mut regions = noted.regions.clone();
+        regions.insert_set(&noted.wanted);
+        Some(ToRecord {
+            in_sync: self.in_sync(),
+            regions,
+            changes: state.changes,
+        })
+    }
+
+    /// The record says so.
+    pub(super) fn recorded(&self, record: ToRecord) {
+        let state = &mut *self.state();
+        if let Some(noted) = &mut state.noted {
+            let mut wanted = Regions::none(self.division);
+            std::mem::swap(&mut wanted, &mut noted.wanted);
+            noted.regions = record.regions;
+            noted.changes = record.changes;
+            if !noted.regions.has_all_of(&wanted) {
+                noted.wanted = wanted;
+            }
+        }
+    }
+
+    /// Removes regions from the record in which members do not differ: all members are in sync, and the region
+    /// was flushed and is not in `in_flight`.
+    pub(super) fn forget(&self, in_flight: &Regions) -> Option<ToRecord> {
+        let state = &mut *self.state();
+        if self.in_sync() != self.present() {
+            return None;
+        }
+        let mut kept = state.unflushed();
+        kept.insert_set(in_flight);
+        let noted = state.noted.as_mut()?;
+        kept.insert_set(&noted.wanted);
+        if kept.has_all_of(&noted.regions) {
+            return None;
+        }
+        noted.regions = kept;
+        self.to_record(state)
+    }
+
+    /// What the record is to say of a mirror that ends, after its threads.
+    pub(super) fn last_record(&self) -> Option<ToRecord> {
+        let state = self.state();
+        let mut record = self.to_record(&state)?;
+        record.regions = state.unflushed();
+        for member in bits(self.present()) {
+            record.regions.insert_set(&state.places[member].missing);
+        }
+        Some(record)
     }
 
     /// A change of `range` is done by `members`. Those that became absent meanwhile may lose it.
@@ -395,16 +487,13 @@ impl Standings {
     fn wait_while(&self, until: Option<Instant>, goes_on: impl Fn(&State) -> bool) -> bool {
         let state = self.state();
         let goes_on = |state: &mut State| !state.is_closing && goes_on(state);
-        let state = match until {
-            Some(at) => {
-                let left = at.saturating_duration_since(Instant::now());
-                let waited = self.changed.wait_timeout_while(state, left, goes_on);
-                waited.unwrap_or_else(PoisonError::into_inner).0
-            }
-            None => {
-                let waited = self.changed.wait_while(state, goes_on);
-                waited.unwrap_or_else(PoisonError::into_inner)
-            }
+        let state = if let Some(at) = until {
+            let left = at.saturating_duration_since(Instant::now());
+            let waited = self.changed.wait_timeout_while(state, left, goes_on);
+            waited.unwrap_or_else(PoisonError::into_inner).0
+        } else {
+            let waited = self.changed.wait_while(state, goes_on);
+            waited.unwrap_or_else(PoisonError::into_inner)
         };
         !state.is_closing
     }
@@ -453,6 +542,23 @@ impl Standings {
 }
 
 impl State {
+    fn has_to_record(&self) -> bool {
+        self.noted
+            .as_ref()
+            .is_some_and(|noted| noted.changes != self.changes || !noted.wanted.is_empty())
+    }
+
+    /// What members may lose with their power. Without write caches, what was answered is safe.
+    fn unflushed(&self) -> Regions {
+        let mut unflushed = self.recent.clone();
+        if self.volatile == 0 {
+            unflushed.clear();
+            return unflushed;
+        }
+        unflushed.insert_set(&self.older);
+        unflushed
+    }
+
     fn mark(&mut self, members: u64, range: ByteRange) {
         for member in bits(members) {
             let standing = &mut self.places[member];

@@ -1,6 +1,7 @@
 //! Mirrors against a vector, over members in memory and members that answer late and fail; failures of members,
 //! their return, and what is refused.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::Duration;
 
@@ -12,8 +13,11 @@ use proptest::prelude::*;
 use super::*;
 use crate::testing::io::{MIB, Reports, no_progress};
 use crate::{
-    Availability, Driver, Managed, ManagedVolume, Origin, RamVolume, Relay, create_composite,
+    Availability, Cause, Driver, Managed, ManagedVolume, Origin, RamVolume, Relay, Role,
+    create_composite,
 };
+
+mod restarts;
 
 /// Four regions.
 const BLOCKS: u64 = 8192;
@@ -130,6 +134,15 @@ fn mirror_of(
     members: &[Arc<dyn ManagedVolume>],
     relay: &Arc<Relay>,
 ) -> Result<Arc<dyn ManagedVolume>, VolumeError> {
+    mirror_in(members, relay, Origin::New, None)
+}
+
+fn mirror_in(
+    members: &[Arc<dyn ManagedVolume>],
+    relay: &Arc<Relay>,
+    origin: Origin,
+    record: Option<PathBuf>,
+) -> Result<Arc<dyn ManagedVolume>, VolumeError> {
     let names = (0..members.len()).map(|index| format!("m{index}"));
     let named = names.clone().zip(members).map(|(name, volume)| Member {
         name,
@@ -149,8 +162,9 @@ fn mirror_of(
     let platform = Platform {
         budget: Arc::new(Budget::new(512 * MIB)),
         relay: Arc::clone(relay),
+        record,
     };
-    create_composite(&spec, named, Origin::New, &platform)
+    create_composite(&spec, named, origin, &platform)
 }
 
 /// Numbers that a seed determines.
@@ -386,22 +400,7 @@ fn play(count: usize, late_set: u8, seed: u64, steps: u64) {
             })
             .collect();
         while clients.iter().any(|client| !client.is_finished()) {
-            let member = random.next(count as u64) as usize;
-            let name = format!("m{member}");
-            match random.next(4) {
-                0 => drop(bed.mirror().fail_member(&name)),
-                1 if late_set >> member & 1 == 0 => {
-                    let controls = bed.members[member].controls();
-                    controls.set_availability(Availability::Offline);
-                    thread::sleep(Duration::from_millis(1));
-                    controls.set_availability(Availability::Online);
-                }
-                _ => bed.mirror().return_member(&name).expect("a member"),
-            }
-            let info = bed.mirror().info();
-            let in_sync = |member: &&MirrorMember| member.role == Role::InSync;
-            assert_ne!(info.members.iter().filter(in_sync).count(), 0);
-            thread::sleep(Duration::from_millis(random.next(4)));
+            trouble(&bed, late_set, &mut random);
         }
         fails_of.store(0, Ordering::Release);
         bed.wait_until_in_sync();
@@ -426,6 +425,26 @@ fn play(count: usize, late_set: u8, seed: u64, steps: u64) {
         contents.iter().all(|each| *each == contents[0]),
         "members differ"
     );
+}
+
+/// Takes a member out, takes one in memory offline for a moment, or returns one.
+fn trouble(bed: &Bed, late_set: u8, random: &mut Random) {
+    let member = random.next(bed.members.len() as u64) as usize;
+    let name = format!("m{member}");
+    match random.next(4) {
+        0 => drop(bed.mirror().fail_member(&name)),
+        1 if late_set >> member & 1 == 0 => {
+            let controls = bed.members[member].controls();
+            controls.set_availability(Availability::Offline);
+            thread::sleep(Duration::from_millis(1));
+            controls.set_availability(Availability::Online);
+        }
+        _ => bed.mirror().return_member(&name).expect("a member"),
+    }
+    let info = bed.mirror().info();
+    let in_sync = |member: &&MirrorMember| member.role == Role::InSync;
+    assert_ne!(info.members.iter().filter(in_sync).count(), 0);
+    thread::sleep(Duration::from_millis(random.next(4)));
 }
 
 fn contents(volume: &dyn ManagedVolume) -> Vec<u8> {
