@@ -1,5 +1,7 @@
 //! Mirrors, from the command line.
 
+use std::time::{Duration, Instant};
+
 use crate::daemon::Daemon;
 
 #[test]
@@ -41,4 +43,45 @@ fn a_mirror_is_created_its_members_fail_and_return_and_stay_when_it_is_removed()
         told.contains("its members stay with their contents: a, b"),
         "{told}"
     );
+}
+
+#[test]
+fn a_mirror_of_memory_and_a_file_goes_on_after_a_kill_with_what_the_file_holds() {
+    let mut daemon = Daemon::start("mirrors-restart");
+    let folder = daemon.folder.clone();
+    let path = |name: &str| folder.join(name).to_str().expect("text").to_owned();
+    let file = path("b.img");
+    daemon.ok(&["volume", "create", "a", "--size", "8M"]);
+    daemon.ok(&["volume", "create", "b", "--size", "8M", "--file", &file]);
+    daemon.ok(&["volume", "create", "m0", "--mirror", "a,b"]);
+    wait_until_in_sync(&daemon);
+    let source = path("source.img");
+    std::fs::write(&source, vec![0xA5; 8 << 20]).expect("room");
+    daemon.ok(&["volume", "mirror", "m0", "--fail", "a"]);
+    daemon.ok(&["volume", "copy", &source, "m0", "--force"]);
+    daemon.kill_and_restart();
+    let shown = daemon.json(&["volume", "show", "m0"]);
+    assert_eq!(shown["state"], "online", "{shown}");
+    wait_until_in_sync(&daemon);
+    daemon.ok(&["volume", "mirror", "m0", "--fail", "b"]);
+    let back = path("back.img");
+    daemon.ok(&["volume", "copy", "m0", &back]);
+    assert!(std::fs::read(&back).expect("it was written") == vec![0xA5; 8 << 20]);
+    let records = path("state.mirrors/m0");
+    assert!(std::fs::exists(&records).expect("readable"));
+    daemon.ok(&["volume", "rm", "m0", "--force"]);
+    assert!(!std::fs::exists(&records).expect("readable"));
+}
+
+fn wait_until_in_sync(daemon: &Daemon) {
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        let shown = daemon.json(&["volume", "show", "m0"]);
+        let members = shown["mirror"]["members"].as_array().expect("a mirror");
+        if members.iter().all(|member| member["state"] == "in_sync") {
+            return;
+        }
+        assert!(Instant::now() < until, "{shown}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
