@@ -92,7 +92,7 @@ fn fields_that_do_not_fit_the_kind_of_a_volume_are_refused() {
     for (fields, hint) in [
         (
             "kind = \"disk\"",
-            "unknown variant `disk`, expected one of `ram`, `file`, `remote`, `snapshot`, `clone`, `linear`, `stripe`, `cache`",
+            "unknown variant `disk`, expected one of `ram`, `file`, `remote`, `snapshot`, `clone`, `linear`, `stripe`, `mirror`, `cache`",
         ),
         ("kind = \"clone\"", "needs `of`"),
         ("of = \"b\"", "`of` is for kind snapshot, clone or cache"),
