@@ -42,6 +42,7 @@ pub use filters::{
 };
 pub use identity::Identity;
 pub use kind::KindFields;
+pub(crate) use kind::resync_rate;
 pub use parent_fault::ParentFault;
 pub use saving::{AfterCrash, Saving, SavingFault};
 

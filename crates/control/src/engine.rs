@@ -15,6 +15,7 @@ mod guards;
 mod iscsi_views;
 mod lost;
 mod members;
+mod mirror_view;
 mod portals;
 mod rdma;
 mod remote;
@@ -52,6 +53,7 @@ pub use copies::{CopyView, NewCopy};
 pub use error::{EngineError, OpenError};
 pub use iscsi_views::{IscsiConnectionView, IscsiSessionView, IscsiState};
 pub use lost::{Contents, LostContents};
+pub use mirror_view::{MemberState, MemberView, MirrorView};
 pub use portals::{IfClosed, PortalPatch};
 pub use rdma::{RdmaProvider, RdmaSegmentation, RdmaStatisticsView};
 pub use remote::PathView;
@@ -154,7 +156,13 @@ impl Engine {
     ) -> Result<Starting, OpenError> {
         let (mut store, mut saved) = Store::open(state)?;
         let machine = Some(settle_machine(&mut store, &mut saved)?);
-        let server = Server::start(ServerConfig { machine, ..config })?;
+        let mut mirror_records = state.as_os_str().to_owned();
+        mirror_records.push(".mirrors");
+        let server = Server::start(ServerConfig {
+            machine,
+            mirror_records: Some(mirror_records.into()),
+            ..config
+        })?;
         let feed = server.reservation_feed();
         let saves = SaveStates::at_start(&saved);
         let closed = restore::restore(&server, &saved, lost_contents, &saves)?;
@@ -165,7 +173,7 @@ impl Engine {
         } = saved;
         let volumes = definitions.volumes.iter();
         let lost: BTreeSet<_> = volumes
-            .filter(|(_, volume)| !volume.kind.0.is_persistent())
+            .filter(|(name, volume)| restore::loses_contents(&server, &name.0, &volume.kind.0))
             .map(|(name, _)| name.0.clone())
             .collect();
         let unplanned = lost.iter().filter(|name| !saves.is_planned(name));

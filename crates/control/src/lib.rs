@@ -39,12 +39,12 @@ pub use engine::{
     AttachmentView, CacheFigures, CacheView, CapacityView, ChapView, Comparison, Contents,
     CopyView, DamageView, DamagedRange, Engine, EngineError, Figures, HostView, IfClosed,
     IscsiConnectionView, IscsiSessionView, IscsiState, KindView, LastSaveView, LostContents,
-    NamespaceView, NewCopy, NewSnapshots, OpenError, PathView, PortalFigures, PortalPatch,
-    PortalState, PortalView, RdmaProvider, RdmaSegmentation, RdmaStatisticsView, ReferralView,
-    RestoreError, RestoreRequest, RestoredView, SaveRequest, SaveView, SavedView, SessionFigures,
-    SessionView, Starting, StatisticsView, StatusView, TargetAccess, TargetView, Task,
-    ThreadFigures, TopInterval, TopIntervalFault, TopView, VolumeFigures, VolumePatch, VolumeState,
-    VolumeView,
+    MemberState, MemberView, MirrorView, NamespaceView, NewCopy, NewSnapshots, OpenError, PathView,
+    PortalFigures, PortalPatch, PortalState, PortalView, RdmaProvider, RdmaSegmentation,
+    RdmaStatisticsView, ReferralView, RestoreError, RestoreRequest, RestoredView, SaveRequest,
+    SaveView, SavedView, SessionFigures, SessionView, Starting, StatisticsView, StatusView,
+    TargetAccess, TargetView, Task, ThreadFigures, TopInterval, TopIntervalFault, TopView,
+    VolumeFigures, VolumePatch, VolumeState, VolumeView,
 };
 pub use plan::PlanError;
 pub use readable::readable;

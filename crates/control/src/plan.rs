@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use server::{HostName, PortalDefinition, TargetName, VolumeName};
 use uuid::Uuid;
-use volume::{CacheSettings, VolumeKind};
+use volume::VolumeKind;
 
 use crate::change::Change;
 use crate::definitions::{Definitions, Host, Nsid, Target, Volume};
@@ -36,11 +36,11 @@ pub(crate) enum Step {
         from: Box<Volume>,
         to: Box<Volume>,
     },
-    /// Changes mode, size or bypass of a cache.
-    SetCache {
+    /// Changes settings of a cache or a mirror.
+    SetSettings {
         name: VolumeName,
-        from: CacheSettings,
-        to: CacheSettings,
+        from: VolumeKind,
+        to: VolumeKind,
     },
     SetLock {
         name: VolumeName,
@@ -92,7 +92,7 @@ impl Step {
             Self::SetMachine { .. } => Phase::Machine,
             Self::CreateHost(..) | Self::ChangeHost { .. } => Phase::Hosts,
             Self::CreateVolume(..)
-            | Self::SetCache { .. }
+            | Self::SetSettings { .. }
             | Self::SetLock { .. }
             | Self::SetFilters { .. } => Phase::Volumes,
             Self::Resize {
@@ -120,7 +120,7 @@ impl Step {
             | Self::RemoveVolume(name, _)
             | Self::Resize { name, .. }
             | Self::AddMembers { name, .. }
-            | Self::SetCache { name, .. }
+            | Self::SetSettings { name, .. }
             | Self::SetLock { name, .. }
             | Self::SetFilters { name, .. } => Some(name),
             _ => None,
@@ -162,7 +162,7 @@ impl Step {
             | Self::RemoveVolume(name, _)
             | Self::Resize { name, .. }
             | Self::AddMembers { name, .. }
-            | Self::SetCache { name, .. }
+            | Self::SetSettings { name, .. }
             | Self::SetLock { name, .. }
             | Self::SetFilters { name, .. } => format!("volume {name}"),
             Self::CreateTarget(name, _)
@@ -204,7 +204,7 @@ impl Step {
                 from: to,
                 to: from,
             },
-            Self::SetCache { name, from, to } => Self::SetCache {
+            Self::SetSettings { name, from, to } => Self::SetSettings {
                 name,
                 from: to,
                 to: from,
@@ -365,11 +365,11 @@ fn plan_volume(
     };
     let boxed = |volume: &Volume| Box::new(volume.clone());
     check_unchangeable(name, &from, to)?;
-    if let Some((from, to)) = from.kind.0.changed_cache(&to.kind.0) {
-        steps.push(Step::SetCache {
+    if from.kind.0.differs_in_settings(&to.kind.0) {
+        steps.push(Step::SetSettings {
             name: name.clone(),
-            from,
-            to,
+            from: from.kind.0.clone(),
+            to: to.kind.0.clone(),
         });
     } else if from.kind != to.kind {
         steps.push(Step::AddMembers {
@@ -408,8 +408,8 @@ fn check_unchangeable(name: &VolumeName, from: &Volume, to: &Volume) -> Result<(
     if from.block_size != to.block_size {
         return Err(PlanError::BlockSize(name.clone()));
     }
-    let changes_cache = from.kind.0.changed_cache(&to.kind.0).is_some();
-    if from.kind != to.kind && !adds_members && !changes_cache {
+    let changes_settings = from.kind.0.differs_in_settings(&to.kind.0);
+    if from.kind != to.kind && !adds_members && !changes_settings {
         return Err(PlanError::Kind(name.clone()));
     }
     if from.identity != to.identity {

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use fabric::LinkLayer;
 use volume::filters::FilterSpec;
-use volume::{Availability, CacheStatistics, Damage, PathInfo, VolumeSpec, WriteLock};
+use volume::{Availability, CacheStatistics, Damage, MirrorInfo, PathInfo, VolumeSpec, WriteLock};
 
 use crate::{
     HostDefinition, HostName, IoStatistics, PortalDefinition, RdmaProvider, RdmaSegmentation,
@@ -36,6 +36,8 @@ pub struct VolumeInfo {
     pub paths: Vec<PathInfo>,
     /// What it has done as a cache, if it is one.
     pub cache: Option<CacheStatistics>,
+    /// How its members are, if it is a mirror.
+    pub mirror: Option<MirrorInfo>,
     /// Its filters.
     pub filters: FilterSpec,
     /// Where it is attached.

@@ -25,6 +25,7 @@ mod threads;
 mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -69,6 +70,9 @@ pub struct ServerConfig {
     /// Threads per address where RDMA is served in software; half as many as cores, at most 4, if
     /// absent.
     pub rdma_threads: Option<u16>,
+    /// The folder in which mirrors record which members are in sync; it is created. Without one, mirrors
+    /// that are restored start as new ones.
+    pub mirror_records: Option<PathBuf>,
     /// Whether software RDMA sends packets one by one, without segmentation offload (GSO).
     pub rdma_gso_off: bool,
 }
@@ -105,6 +109,8 @@ pub(crate) struct Core {
     pub(crate) registry: Registry,
     pub(crate) save_queue: Arc<SaveQueue>,
     pub(crate) budget: Arc<Budget>,
+    /// The folder in which mirrors record which members are in sync.
+    pub(crate) mirror_records: Option<PathBuf>,
     /// Where volumes report completions.
     relay: Arc<Relay>,
     threads: ThreadTotals,
@@ -168,6 +174,7 @@ impl Server {
             registry: Registry::default(),
             save_queue: Arc::default(),
             budget: Arc::new(Budget::for_host(budget_bytes, &host)),
+            mirror_records: config.mirror_records,
             relay: Relay::new(Arc::new(handle.clone())),
             threads: ThreadTotals::default(),
             rejected_connections: AtomicU64::new(0),

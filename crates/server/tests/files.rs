@@ -3,7 +3,7 @@
 mod fixture;
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use block::testing::{Folder, skip};
 use block::{BlockSize, Blocks, Extent, Lba, Status, Unmap};
@@ -15,7 +15,7 @@ use scsi::host::CommandFailure;
 use server::{
     ByteSize, Force, HostPolicy, Server, ServerError, Transport, VolumeKind, VolumeName, VolumeSpec,
 };
-use volume::{CacheMode, CacheSettings, Provision};
+use volume::{CacheMode, CacheSettings, Provision, Role};
 
 const MIB: u64 = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -243,6 +243,72 @@ fn a_host_reads_and_writes_a_cache_and_a_flush_reaches_the_file() {
         let file = std::fs::read(folder.join("disk")).expect("it is a file");
         assert_eq!(file[77 * 512..80 * 512], [0xAB; 3 * 512], "a stop flushes");
     });
+}
+
+#[test]
+fn a_host_uses_a_mirror_of_memory_and_a_file_while_members_fail_and_return() {
+    over_each_protocol(|transport| {
+        let folder = Folder::new();
+        let mut it = Fixture::new(transport, &folder.join("disk"), 2 * MIB);
+        it.stop_offering(transport);
+        let ram = VolumeSpec::thin(ByteSize(2 * MIB));
+        it.server
+            .create_volume(name("ram"), &ram, &mut |_| {})
+            .expect("room");
+        let spec = VolumeSpec {
+            kind: VolumeKind::Mirror {
+                members: vec!["ram".to_owned(), "file".to_owned()],
+                resync_rate: None,
+            },
+            ..spec(&folder.join("disk"), 2 * MIB)
+        };
+        let m0 = name("m0");
+        it.server
+            .create_volume(m0.clone(), &spec, &mut |_| {})
+            .expect("both are free");
+        (it.device, it.queue) = attach(&it.server, transport, "m0");
+        let mut expected = it.write_all(2 * MIB);
+        wait_until_in_sync(&it.server);
+        it.server
+            .fail_member(&m0, &name("ram"))
+            .expect("file is in sync");
+        it.write(3, 5, 0xA1).expect("the file takes it");
+        expected[3 * 512..8 * 512].fill(0xA1);
+        it.assert_holds(&expected);
+        let last = it.server.fail_member(&m0, &name("file"));
+        assert!(matches!(last, Err(ServerError::Volume { .. })), "{last:?}");
+        it.server
+            .return_member(&m0, &name("ram"))
+            .expect("a member");
+        it.run(Operation::WriteZeroes(Unmap::Allowed), 700, 30)
+            .expect("zeroes");
+        expected[700 * 512..730 * 512].fill(0);
+        wait_until_in_sync(&it.server);
+        it.server
+            .fail_member(&m0, &name("file"))
+            .expect("ram is in sync");
+        it.assert_holds(&expected);
+        it.server
+            .return_member(&m0, &name("file"))
+            .expect("a member");
+        wait_until_in_sync(&it.server);
+        it.run(Operation::Flush, 0, 0).expect("flushes");
+        let file = std::fs::read(folder.join("disk")).expect("it is a file");
+        assert!(file == expected, "{transport:?}: the file holds it");
+    });
+}
+
+fn wait_until_in_sync(server: &Server) {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let mirror = server.volume(&name("m0")).expect("it exists").mirror;
+        let members = mirror.expect("it is one").members;
+        if members.iter().all(|member| member.role == Role::InSync) {
+            return;
+        }
+        assert!(Instant::now() < until, "{members:?}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
 }
 
 #[test]

@@ -163,6 +163,7 @@ impl Bed {
         let platform = Platform {
             budget: Arc::new(Budget::new(1 << 30)),
             relay: Relay::new(Arc::new(Mailbox(sender))),
+            record: None,
         };
         let progress = &mut |_| ControlFlow::Continue(());
         let idle = Command {

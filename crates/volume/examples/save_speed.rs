@@ -98,6 +98,7 @@ fn volume(len_bytes: u64) -> Arc<dyn ManagedVolume> {
     let platform = Platform {
         budget: Arc::new(Budget::for_host(4 * len_bytes, &host)),
         relay: Relay::new(Arc::new(Nobody)),
+        record: None,
     };
     let spec = VolumeSpec::thin(volume::ByteSize(len_bytes));
     let progress = &mut |_| ControlFlow::Continue(());

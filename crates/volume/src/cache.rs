@@ -4,8 +4,6 @@
 //!  sessions ──► CacheVolume ──► window::Window, which keeps frames ──► VolumeBacking ──► slower volume
 //! ```
 
-mod backing;
-
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -13,14 +11,18 @@ use std::time::Instant;
 
 use block::{Admission, Geometry, Intent, Op, Settled, Status, Ticket, Volume, WriteCache};
 use memory::Progress;
-use window::{Backing, CacheOptions, Window};
+use window::{Backing, BackingClient, CacheOptions, Ended, RequestId, Window};
 
 use crate::ByteSize;
 use crate::cache_settings::{CacheMode, CacheSettings, CacheStatistics};
 use crate::managed::{Caching, Member, Storage};
 use crate::spec::{self, Platform, VolumeError, VolumeKind, VolumeSpec};
+use crate::volume_backing::{Client, VolumeBacking};
 
-use backing::VolumeBacking;
+/// Background writes of a tick, at least.
+const CLEANED_MIN: usize = 16;
+/// Dirty blocks are written within about so many ticks.
+const CLEANED_WITHIN: usize = 50;
 
 /// Memory in front of a slower volume, which it holds.
 #[derive(Debug)]
@@ -65,7 +67,10 @@ impl CacheVolume {
             Arc::clone(&platform.relay) as _,
         )?);
         let frame_bytes = settings.block.0 as usize;
-        let worker = backing.start(&member.volume, &window, frame_bytes, platform)?;
+        let client = Arc::new(Cleaner {
+            window: Arc::clone(&window),
+        });
+        let worker = backing.start(&member.volume, client, frame_bytes, platform)?;
         Ok(Self {
             window,
             backing,
@@ -73,6 +78,28 @@ impl CacheVolume {
             settings: Mutex::new(*settings),
             worker: Mutex::new(Some(worker)),
         })
+    }
+}
+
+/// The window of a cache, whose dirty blocks are written in the background.
+struct Cleaner {
+    window: Arc<Window>,
+}
+
+impl BackingClient for Cleaner {
+    fn fetch(&self, id: RequestId, offset_bytes: usize, buffer: &mut [u8]) {
+        self.window.fetch(id, offset_bytes, buffer);
+    }
+
+    fn done_all(&self, ended: &[Ended<'_>]) {
+        self.window.done_all(ended);
+    }
+}
+
+impl Client for Cleaner {
+    /// Writes a share of what is dirty; more the more there is.
+    fn tick(&self) -> bool {
+        self.window.clean(CLEANED_WITHIN, CLEANED_MIN)
     }
 }
 
@@ -200,6 +227,10 @@ impl Storage for CacheVolume {
             // A panic of it has been reported; there is nothing left to wait for.
             let _ = worker.join();
         }
+    }
+
+    fn outlives_program(&self) -> bool {
+        self.member.volume.storage().outlives_program()
     }
 
     fn problem(&self) -> Option<String> {

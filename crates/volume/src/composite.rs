@@ -10,7 +10,7 @@
 //! held: nothing else uses them (`docs/design/0018-composition.md`).
 
 mod map;
-mod members;
+
 mod shares;
 
 use std::ops::ControlFlow;
@@ -24,10 +24,11 @@ use block::{
 use memory::{Part, Progress, Store, compare_and_write_across};
 
 use crate::managed::{Extendable, ManagedVolume, Member, Storage};
+use crate::members::Members;
 use crate::{ByteSize, Platform, VolumeError, VolumeKind, VolumeSpec};
 
 use map::{Ends, Map, Piece};
-use members::Members;
+
 use shares::Shares;
 
 /// A copy between members moves this much at a time, through the stack.
@@ -708,6 +709,11 @@ impl Storage for Composite {
 
     fn close(&self) {
         // The members stay, and are free for other uses.
+    }
+
+    fn outlives_program(&self) -> bool {
+        let mut members = self.members.iter();
+        members.all(|member| member.volume.storage().outlives_program())
     }
 
     fn problem(&self) -> Option<String> {

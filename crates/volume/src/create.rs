@@ -9,6 +9,7 @@ use crate::cache::CacheVolume;
 use crate::composite::Composite;
 use crate::file::FileVolume;
 use crate::managed::{Managed, ManagedVolume, Member};
+use crate::mirror::MirrorVolume;
 use crate::ram::RamVolume;
 use crate::spec::{Origin, Platform, VolumeError, VolumeKind, VolumeSpec};
 use crate::unopened::Unopened;
@@ -35,6 +36,7 @@ pub fn create(
         | VolumeKind::Clone { .. }
         | VolumeKind::Linear { .. }
         | VolumeKind::Stripe { .. }
+        | VolumeKind::Mirror { .. }
         | VolumeKind::Cache { .. } => Err(VolumeError::NeedsParent {
             kind: spec.kind.clone(),
         }),
@@ -51,7 +53,7 @@ pub fn create(
     }
 }
 
-/// Creates a volume that holds others: linear, striped or a cache. `members` are in the order in which
+/// Creates a volume that holds others: linear, striped, a mirror or a cache. `members` are in the order in which
 /// `spec` names them, and as many.
 ///
 /// # Errors
@@ -66,6 +68,8 @@ pub fn create_composite(
     let built: Result<Arc<dyn ManagedVolume>, _> = match (&spec.kind, &members[..]) {
         (VolumeKind::Cache { .. }, [member]) => CacheVolume::new(spec, member.clone(), platform)
             .map(|cache| Arc::new(Managed::new(cache)) as _),
+        (VolumeKind::Mirror { .. }, _) => MirrorVolume::new(spec, members, origin, platform)
+            .map(|mirror| Arc::new(Managed::new(mirror)) as _),
         _ => Composite::new(spec, members, platform)
             .map(|composite| Arc::new(Managed::new(composite)) as _),
     };

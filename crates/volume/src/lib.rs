@@ -21,6 +21,7 @@
 //! let platform = Platform {
 //!     budget: Arc::new(Budget::new(64 << 20)),
 //!     relay: Relay::new(Arc::new(Nobody)),
+//!     record: None,
 //! };
 //! let spec = VolumeSpec::thin("50G".parse()?);
 //! let progress = &mut |_| ControlFlow::Continue(());
@@ -47,6 +48,9 @@ mod file;
 pub mod filters;
 mod loading;
 mod managed;
+mod members;
+mod mirror;
+mod mirror_info;
 mod ram;
 mod relay;
 mod saved;
@@ -56,6 +60,7 @@ mod spec;
 #[cfg(any(test, feature = "testing"))]
 mod testing;
 mod unopened;
+mod volume_backing;
 
 pub use cache::CacheVolume;
 pub use cache_settings::{CacheMode, CacheModeName, CacheSettings, CacheStatistics, NoSuchMode};
@@ -67,13 +72,15 @@ pub use file::FileVolume;
 pub use file_io::HostDiskError;
 pub use image::{FileStep, ImageError, Label, Replace, WriteError};
 pub use managed::{
-    Availability, Caching, Controls, Extendable, Managed, ManagedVolume, Member, PathInfo, Storage,
-    WriteLock,
+    Availability, Caching, Controls, Extendable, Managed, ManagedVolume, Member, Mirroring,
+    PathInfo, Storage, WriteLock,
 };
 pub use memory::{
     Budget, Charge, HostMemory, MemoryError, NoSuchProvision, Overcommit, PagePolicy, Progress,
     Provision, huge_bytes_in_use,
 };
+pub use mirror::MirrorVolume;
+pub use mirror_info::{Cause, MirrorInfo, MirrorMember, RecordError, Role};
 pub use ram::RamVolume;
 pub use relay::{Connections, Relay};
 pub use saved::{

@@ -23,6 +23,7 @@ use crate::cache_settings::{CacheSettings, CacheStatistics};
 use crate::damage::Damage;
 use crate::filters::{FilterSpec, Filters};
 use crate::loading::Loading;
+use crate::mirror_info::MirrorInfo;
 use crate::{ByteSize, VolumeError, VolumeSpec};
 
 /// The volume was removed.
@@ -77,6 +78,11 @@ pub trait Storage: Send + Sync + Debug {
     /// executed any more. A file stays, and is free for other uses.
     fn close(&self);
 
+    /// Whether what was written is there when the program runs again.
+    fn outlives_program(&self) -> bool {
+        true
+    }
+
     /// Why the volume executes nothing, if it could not be opened.
     fn problem(&self) -> Option<String> {
         None
@@ -94,6 +100,11 @@ pub trait Storage: Send + Sync + Debug {
 
     /// Itself, if it is a cache.
     fn cache(&self) -> Option<&dyn Caching> {
+        None
+    }
+
+    /// Itself, if it is a mirror.
+    fn mirror(&self) -> Option<&dyn Mirroring> {
         None
     }
 
@@ -147,6 +158,27 @@ pub trait Extendable {
     /// # Errors
     /// Those of [`add_member`](Self::add_member).
     fn check_addition(&self, new: &Member) -> Result<(), VolumeError>;
+}
+
+/// What can be done with a mirror besides.
+pub trait Mirroring {
+    /// How its members are.
+    fn info(&self) -> MirrorInfo;
+
+    /// Takes a member out of use until it is returned.
+    ///
+    /// # Errors
+    /// If there is no such member, or it has the only good copy.
+    fn fail_member(&self, name: &str) -> Result<(), VolumeError>;
+
+    /// Uses a member again. What it missed is copied to it in the background.
+    ///
+    /// # Errors
+    /// If there is no such member.
+    fn return_member(&self, name: &str) -> Result<(), VolumeError>;
+
+    /// Sets how many bytes per second are copied to members at most.
+    fn set_resync_rate(&self, rate: Option<ByteSize>);
 }
 
 /// What can be done with a cache besides.

@@ -207,6 +207,10 @@ impl Storage for RamVolume {
         self.store.close();
     }
 
+    fn outlives_program(&self) -> bool {
+        false
+    }
+
     fn store(&self) -> Option<&Arc<Store>> {
         Some(&self.store)
     }

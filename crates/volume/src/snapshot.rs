@@ -218,6 +218,10 @@ impl Storage for SnapshotVolume {
         let _rest_stays = self.snapshot.remove();
     }
 
+    fn outlives_program(&self) -> bool {
+        false
+    }
+
     fn snapshot(&self) -> Option<&Arc<Snapshot>> {
         Some(&self.snapshot)
     }

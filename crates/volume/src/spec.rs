@@ -10,6 +10,7 @@ use file_io::{HostDisk, HostDiskError};
 use memory::{Budget, MemoryError, Provision};
 
 use crate::cache_settings::{CacheModeName, CacheSettings};
+use crate::mirror_info::RecordError;
 use crate::{ByteSize, Relay};
 
 /// What a volume is to be, or is.
@@ -70,6 +71,13 @@ pub enum VolumeKind {
         /// [`VolumeSpec::UNIT_MAX`].
         unit: ByteSize,
     },
+    /// Other volumes that hold the same bytes.
+    Mirror {
+        /// Their names. The first had the contents when the mirror was made.
+        members: Vec<String>,
+        /// Bytes per second that are copied at most to members that missed something.
+        resync_rate: Option<ByteSize>,
+    },
     /// Memory in front of a slower volume.
     Cache {
         /// The name of the slower volume.
@@ -86,6 +94,9 @@ pub struct Platform {
     pub budget: Arc<Budget>,
     /// Where volumes report completions of commands that they made wait.
     pub relay: Arc<Relay>,
+    /// The file in which a mirror records what it has to know after a restart; its folder is created. Without
+    /// one, a mirror of an earlier run starts as a new one.
+    pub record: Option<PathBuf>,
 }
 
 /// Where the definition of a volume comes from.
@@ -283,7 +294,7 @@ pub enum VolumeError {
     },
     /// The same, for a resize.
     #[error(
-        "the size of a linear or striped volume is that of its members; `ramport volume add-member` enlarges a linear volume"
+        "the size of a volume that is made of others is that of its members; `ramport volume add-member` enlarges a linear volume"
     )]
     SizeOfMembers,
     /// A member has no whole unit.
@@ -327,6 +338,31 @@ pub enum VolumeError {
         "some of what was written has not reached the volume behind the cache: {0}; it stays in the cache"
     )]
     Unflushed(#[source] Status),
+    /// Only mirrors have members in and out of sync.
+    #[error("the volume is {kind}, not a mirror; create one with `ramport volume create --mirror`")]
+    NotAMirror {
+        /// The kind.
+        kind: VolumeKind,
+    },
+    /// Another volume is meant, or none.
+    #[error("{given} is no member of the mirror; its members are {members}")]
+    NoSuchMember {
+        /// What was named.
+        given: String,
+        /// The members.
+        members: String,
+    },
+    /// Without it, nothing is left.
+    #[error(
+        "{member} has the only good copy of the mirror; wait until another member is in sync, or return one"
+    )]
+    LastCopy {
+        /// Its name.
+        member: String,
+    },
+    /// The record of a mirror.
+    #[error(transparent)]
+    Record(#[from] RecordError),
     /// A thread could not be started.
     #[error("cannot start a thread: {0}")]
     Thread(#[source] std::io::Error),
@@ -366,6 +402,8 @@ impl VolumeSpec {
     pub const SIZE_MAX: ByteSize = ByteSize(64 << 40);
     /// The most members of a linear or striped volume.
     pub const MEMBERS_MAX: usize = memory::STORES_MAX;
+    /// The most members of a mirror.
+    pub const MIRROR_MEMBERS_MAX: usize = 8;
     /// The smallest unit of a stripe.
     pub const UNIT_MIN: ByteSize = ByteSize(4 << 10);
     /// The largest unit of a stripe.
@@ -430,7 +468,8 @@ impl VolumeSpec {
             | VolumeKind::File { .. }
             | VolumeKind::Remote { .. }
             | VolumeKind::Linear { .. }
-            | VolumeKind::Stripe { .. } => 0,
+            | VolumeKind::Stripe { .. }
+            | VolumeKind::Mirror { .. } => 0,
             VolumeKind::Cache { settings, .. } => settings.size.0,
         }
     }
@@ -450,6 +489,7 @@ impl VolumeKind {
             | Self::Remote { .. }
             | Self::Linear { .. }
             | Self::Stripe { .. }
+            | Self::Mirror { .. }
             | Self::Cache { .. } => Ok(None),
             Self::File { path, .. } => {
                 check_path(path)?;
@@ -473,6 +513,7 @@ impl VolumeKind {
             | Self::Remote { .. }
             | Self::Linear { .. }
             | Self::Stripe { .. }
+            | Self::Mirror { .. }
             | Self::Cache { .. } => true,
         }
     }
@@ -493,6 +534,7 @@ impl VolumeKind {
             | Self::Remote { .. }
             | Self::Linear { .. }
             | Self::Stripe { .. }
+            | Self::Mirror { .. }
             | Self::Cache { .. } => false,
         }
     }
@@ -502,7 +544,9 @@ impl VolumeKind {
         match self {
             Self::Ram { .. } | Self::File { .. } | Self::Remote { .. } => &[],
             Self::Snapshot { of } | Self::Clone { of } => std::slice::from_ref(of),
-            Self::Linear { members } | Self::Stripe { members, .. } => members,
+            Self::Linear { members }
+            | Self::Stripe { members, .. }
+            | Self::Mirror { members, .. } => members,
             Self::Cache { of, .. } => of,
         }
     }
@@ -515,21 +559,28 @@ impl VolumeKind {
             | Self::Remote { .. }
             | Self::Snapshot { .. }
             | Self::Clone { .. } => false,
-            Self::Linear { .. } | Self::Stripe { .. } | Self::Cache { .. } => true,
+            Self::Linear { .. }
+            | Self::Stripe { .. }
+            | Self::Mirror { .. }
+            | Self::Cache { .. } => true,
         }
     }
 
-    /// The size of a cache, a linear or striped volume over members of these sizes.
+    /// The size of a cache, a mirror, a linear or striped volume over members of these sizes.
     ///
     /// # Errors
     /// If a member is smaller than a unit, or the number of members is out of range.
     pub fn size_over(&self, sizes: &[ByteSize]) -> Result<ByteSize, VolumeError> {
         self.check()?;
-        let Self::Stripe { unit, .. } = self else {
-            let sum = sizes.iter().map(|size| size.0).fold(0, u64::saturating_add);
-            return Ok(ByteSize(sum));
-        };
         let smallest = sizes.iter().map(|size| size.0).min().unwrap_or(0);
+        let unit = match self {
+            Self::Stripe { unit, .. } => unit,
+            Self::Mirror { .. } => return Ok(ByteSize(smallest)),
+            _ => {
+                let sum = sizes.iter().map(|size| size.0).fold(0, u64::saturating_add);
+                return Ok(ByteSize(sum));
+            }
+        };
         let whole_units = smallest - smallest % unit.0;
         if whole_units == 0 {
             return Err(VolumeError::SmallMember {
@@ -559,14 +610,25 @@ impl VolumeKind {
         (!added.is_empty()).then_some(added)
     }
 
-    /// The settings of this cache and of `other`, if that is the same cache with others.
-    pub fn changed_cache(&self, other: &Self) -> Option<(CacheSettings, CacheSettings)> {
-        let cache = |kind: &Self| match kind {
-            Self::Cache { of, settings } => Some((of.clone(), *settings)),
-            _ => None,
-        };
-        let ((of, from), (other_of, to)) = (cache(self)?, cache(other)?);
-        (of == other_of && from != to && from.block == to.block).then_some((from, to))
+    /// Whether `other` is the same cache or mirror with other settings that can change while it is in use.
+    pub fn differs_in_settings(&self, other: &Self) -> bool {
+        self != other
+            && match (self, other) {
+                (
+                    Self::Cache { of, settings },
+                    Self::Cache {
+                        of: other_of,
+                        settings: others,
+                    },
+                ) => of == other_of && settings.block == others.block,
+                (
+                    Self::Mirror { members, .. },
+                    Self::Mirror {
+                        members: others, ..
+                    },
+                ) => members == others,
+                _ => false,
+            }
     }
 
     /// Checks the settings of the kind.
@@ -574,14 +636,15 @@ impl VolumeKind {
     /// # Errors
     /// If a unit is invalid, members are too few or too many, or one is named twice.
     pub fn check(&self) -> Result<(), SpecError> {
-        let (members, min) = match self {
-            Self::Linear { members } => (members, 1),
+        let (members, min, max) = match self {
+            Self::Linear { members } => (members, 1, VolumeSpec::MEMBERS_MAX),
+            Self::Mirror { members, .. } => (members, 2, VolumeSpec::MIRROR_MEMBERS_MAX),
             Self::Stripe { members, unit } => {
                 let range = VolumeSpec::UNIT_MIN..=VolumeSpec::UNIT_MAX;
                 if !unit.0.is_power_of_two() || !range.contains(unit) {
                     return Err(SpecError::Unit { given: *unit });
                 }
-                (members, 2)
+                (members, 2, VolumeSpec::MEMBERS_MAX)
             }
             Self::Cache { settings, .. } => return check_cache(*settings),
             Self::Ram { .. }
@@ -592,7 +655,7 @@ impl VolumeKind {
                 return Ok(());
             }
         };
-        let (given, max) = (members.len(), VolumeSpec::MEMBERS_MAX);
+        let given = members.len();
         if !(min..=max).contains(&given) {
             return Err(SpecError::MemberCount { given, min, max });
         }
@@ -618,6 +681,7 @@ impl fmt::Display for VolumeKind {
             Self::Stripe { members, unit } => {
                 write!(f, "stripe of {}, unit {unit}", members.join(", "))
             }
+            Self::Mirror { members, .. } => write!(f, "mirror of {}", members.join(", ")),
             Self::Cache { of: [of], settings } => {
                 let mode = CacheModeName(settings.mode);
                 write!(f, "cache of {of}, {}, {mode}", settings.size)

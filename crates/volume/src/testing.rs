@@ -99,6 +99,7 @@ pub(crate) mod io {
         Platform {
             budget,
             relay: Relay::new(Arc::<Reports>::default()),
+            record: None,
         }
     }
 

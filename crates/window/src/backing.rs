@@ -91,7 +91,7 @@ pub enum BackingError {
 
 impl BackingError {
     /// What a command is answered that needed this read.
-    pub(crate) const fn of_read(self) -> Status {
+    pub const fn of_read(self) -> Status {
         match self {
             Self::Gone => Status::NotReady,
             Self::Medium | Self::NoSpace | Self::Other => Status::ReadError,
@@ -99,7 +99,7 @@ impl BackingError {
     }
 
     /// What a command is answered whose effect was lost.
-    pub(crate) const fn of_write(self) -> Status {
+    pub const fn of_write(self) -> Status {
         match self {
             Self::Gone => Status::NotReady,
             Self::NoSpace => Status::CapacityExceeded,

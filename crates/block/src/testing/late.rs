@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::VecVolume;
 use crate::{
     Admission, BlockSize, Blocks, Completion, Extent, Geometry, Intent, Op, Settled, Status,
-    Ticket, Volume,
+    Ticket, Volume, WriteCache,
 };
 
 /// Which steps of a command a [`LateVolume`] completes late.
@@ -164,6 +164,10 @@ impl Volume for LateVolume {
 
     fn is_read_only(&self) -> bool {
         self.disk.is_read_only()
+    }
+
+    fn write_cache(&self) -> WriteCache {
+        self.disk.write_cache()
     }
 
     fn admit(&self, _now: Instant, intent: &Intent<'_>, ticket: Ticket) -> Admission {

@@ -16,7 +16,8 @@ use prometheus_client::registry::Registry;
 use server::{IoStatistics, Latency};
 
 use crate::engine::{
-    CapacityView, Contents, Engine, PathView, RdmaStatisticsView, VolumeState, VolumeView,
+    CapacityView, Contents, Engine, MemberState, MemberView, PathView, RdmaStatisticsView,
+    VolumeState, VolumeView,
 };
 use crate::text::Portal;
 
@@ -245,7 +246,58 @@ fn encode_volumes(engine: &Engine, encoder: &mut DescriptorEncoder) -> fmt::Resu
         }
     }
     caches::encode(&volumes, encoder)?;
-    encode_paths(&volumes, encoder)
+    encode_paths(&volumes, encoder)?;
+    encode_mirrors(&volumes, encoder)
+}
+
+/// A gauge of a member of a mirror: name, help, value.
+type MemberGauge = (&'static str, &'static str, fn(&MemberView) -> u64);
+
+const MEMBER_GAUGES: [MemberGauge; 2] = [
+    (
+        "ramport_volume_member_in_sync",
+        "Whether a member of a mirror has everything: 1 or 0",
+        |member| u64::from(member.state == MemberState::InSync),
+    ),
+    (
+        "ramport_volume_member_missing_bytes",
+        "Bytes of the regions that are to be copied to a member of a mirror",
+        |member| member.missing_bytes,
+    ),
+];
+
+fn encode_mirrors(volumes: &[VolumeView], encoder: &mut DescriptorEncoder) -> fmt::Result {
+    let mirrors = || {
+        let volumes = volumes.iter();
+        volumes.filter_map(|volume| Some((&volume.name, volume.mirror.as_ref()?)))
+    };
+    if mirrors().next().is_none() {
+        return Ok(());
+    }
+    for (name, help, value) in MEMBER_GAUGES {
+        let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (volume, mirror) in mirrors() {
+            for member in &mirror.members {
+                let labels: Labels = vec![
+                    ("volume", volume.clone()),
+                    ("member", member.volume.clone()),
+                ];
+                metric
+                    .encode_family(&labels)?
+                    .encode_gauge(&value(member))?;
+            }
+        }
+    }
+    let (name, help) = (
+        "ramport_volume_resynced_bytes",
+        "Bytes that were copied to members of a mirror that had missed them",
+    );
+    let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+    for (volume, mirror) in mirrors() {
+        let labels: Labels = vec![("volume", volume.clone())];
+        encode_count(&mut metric, &labels, mirror.resynced_bytes)?;
+    }
+    Ok(())
 }
 
 /// A count of a path: name, help, value.

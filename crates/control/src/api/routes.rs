@@ -1,6 +1,7 @@
 //! Every route, with what the OpenAPI document says of it.
 
 mod contents;
+mod members;
 
 use axum::Json;
 use axum::Router;
@@ -96,7 +97,9 @@ fn routes() -> OpenApiRouter<Engine> {
         .routes(routes!(contents::roll_back_volume))
         .routes(routes!(contents::save_volume))
         .routes(routes!(contents::restore_volume))
-        .routes(routes!(add_member))
+        .routes(routes!(members::add_member))
+        .routes(routes!(members::fail_member))
+        .routes(routes!(members::return_member))
         .routes(routes!(acknowledge_loss))
         .routes(routes!(acknowledge_losses))
         .routes(routes!(list_targets, create_iscsi_target))
@@ -354,20 +357,6 @@ async fn remove_volume(
     call(engine, move |engine| {
         engine.remove_volume(&parse(&name)?, query.force())?;
         Ok(StatusCode::NO_CONTENT)
-    })
-    .await
-}
-
-/// Add a volume to a linear volume, which grows by it
-#[utoipa::path(post, path = "/v1/volumes/{name}/members/{member}", params(("name" = String, Path, description = "The linear volume"), ("member" = String, Path, description = "The volume that becomes its last member")), responses((status = 200, body = VolumeView), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 404, description = "There is no such thing", body = ErrorBody), (status = 409, description = "It is no linear volume, or the member does not fit or is used otherwise", body = ErrorBody), (status = 503, description = "It could not be made durable and was undone", body = ErrorBody)))]
-async fn add_member(
-    State(engine): State<Engine>,
-    Path((name, member)): Path<(String, String)>,
-) -> Answer<VolumeView> {
-    call(engine, move |engine| {
-        let name = parse(&name)?;
-        engine.add_member(&name, &parse(&member)?)?;
-        Ok(Json(engine.volume(&name)?))
     })
     .await
 }

@@ -122,6 +122,17 @@ POST   400 /v1/volumes/l/members/l
 POST   404 /v1/volumes/l/members/none
 POST   200 /v1/volumes/l/erase
 DELETE 204 /v1/volumes/l
+POST   400 /v1/volumes/mm {"kind": "mirror", "members": ["p1"]}
+POST   201 /v1/volumes/mm {"kind": "mirror", "members": ["p1", "p2"]}
+PATCH  200 /v1/volumes/mm {"resync_rate": "1M"}
+PATCH  409 /v1/volumes/p3 {"resync_rate": "1M"}
+POST   200 /v1/volumes/mm/members/p2/fail
+POST   409 /v1/volumes/mm/members/p1/fail
+POST   404 /v1/volumes/none/members/p1/fail
+POST   200 /v1/volumes/mm/members/p2/return
+POST   409 /v1/volumes/mm/members/p3/return
+POST   404 /v1/volumes/none/members/p1/return
+DELETE 204 /v1/volumes/mm
 DELETE 204 /v1/volumes/p1
 DELETE 204 /v1/volumes/p2
 DELETE 204 /v1/volumes/p3

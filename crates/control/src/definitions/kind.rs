@@ -24,7 +24,8 @@ pub struct KindFields(pub VolumeKind);
 struct Fields {
     /// Where the blocks are stored: `ram` is memory of this machine, `file` a regular file or block device, `remote` a disk of another machine, `snapshot` shows what another volume was at one
     /// moment, `clone` shows a snapshot and what was written to the clone, `linear` is other volumes one after another, `stripe`
-    /// units of other volumes in turn, `cache` is memory in front of another volume.
+    /// units of other volumes in turn, `mirror` is other volumes that hold the same bytes, `cache` is memory in front of another
+    /// volume.
     #[serde(default)]
     #[schema(inline, default = "ram")]
     kind: Name,
@@ -54,7 +55,7 @@ struct Fields {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = json!(null))]
     of: Option<String>,
-    /// For `linear` and `stripe`: the volumes that it is made of, in their order. Nothing else may use them.
+    /// For `linear`, `stripe` and `mirror`: the volumes that it is made of, in their order. Nothing else may use them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = json!(null))]
     members: Option<Vec<String>>,
@@ -62,6 +63,10 @@ struct Fields {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = json!(null))]
     stripe_unit: Option<Size>,
+    /// For `mirror`: bytes per second that are copied at most to members that missed something; as fast as they take it if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = json!(null))]
+    resync_rate: Option<Size>,
     /// For `cache`: its memory, at most the size of the slower volume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = json!(null))]
@@ -91,6 +96,7 @@ enum Name {
     Clone,
     Linear,
     Stripe,
+    Mirror,
     Cache,
 }
 
@@ -125,15 +131,18 @@ pub enum KindFault {
     Url(#[from] RemoteError),
     /// It is made of several volumes.
     #[error(
-        "a linear or striped volume needs `members`, the names of the volumes that it is made of"
+        "a mirror, a linear or a striped volume needs `members`, the names of the volumes that it is made of"
     )]
     NoMembers,
     /// It is not.
-    #[error("`members` is for kinds linear and stripe; leave it out, or set `kind`")]
+    #[error("`members` is for kinds linear, stripe and mirror; leave it out, or set `kind`")]
     Members,
     /// Only stripes have units.
     #[error("`stripe_unit` is for kind stripe; leave it out, or set kind = \"stripe\"")]
     StripeUnit,
+    /// Only mirrors copy to members.
+    #[error("`resync_rate` is for kind mirror; leave it out, or set kind = \"mirror\"")]
+    ResyncRate,
     /// A cache has memory.
     #[error("a volume of kind cache needs the size of its memory: cache_size = \"1G\"")]
     NoCacheSize,
@@ -180,6 +189,10 @@ impl TryFrom<Fields> for KindFields {
                     None => VolumeSpec::UNIT_DEFAULT,
                 },
             },
+            Name::Mirror => VolumeKind::Mirror {
+                members: members?,
+                resync_rate: resync_rate(fields.resync_rate),
+            },
             Name::Cache => VolumeKind::Cache {
                 of: [of?],
                 settings: CacheSettings {
@@ -195,7 +208,21 @@ impl TryFrom<Fields> for KindFields {
     }
 }
 
+/// A rate, of which 0 is none.
+pub(crate) fn resync_rate(given: Option<Size>) -> Option<ByteSize> {
+    let given = given.filter(|rate| rate.0 != 0);
+    given.map(|rate| ByteSize(rate.0))
+}
+
 impl Fields {
+    fn of_members(kind: Name, members: Vec<String>) -> Self {
+        Self {
+            kind,
+            members: Some(members),
+            ..Self::default()
+        }
+    }
+
     /// Checks that there is no field of another kind.
     fn check(&self) -> Result<(), KindFault> {
         let of_kinds = |field: bool, kinds: &[Name], fault| {
@@ -215,13 +242,15 @@ impl Fields {
         of_kinds(self.of.is_some(), &derived, KindFault::Parent)?;
         let has_remote = self.urls.is_some() || self.io_timeout.is_some() || self.disk.is_some();
         of_kinds(has_remote, &[Name::Remote], KindFault::Urls)?;
-        let composed = [Name::Linear, Name::Stripe];
+        let composed = [Name::Linear, Name::Stripe, Name::Mirror];
         of_kinds(self.members.is_some(), &composed, KindFault::Members)?;
         of_kinds(
             self.stripe_unit.is_some(),
             &[Name::Stripe],
             KindFault::StripeUnit,
         )?;
+        let has_rate = self.resync_rate.is_some();
+        of_kinds(has_rate, &[Name::Mirror], KindFault::ResyncRate)?;
         let sizes = [self.cache_size, self.cache_block, self.sequential_bypass];
         let is_set = sizes.iter().any(Option::is_some) || self.cache_mode.is_some();
         of_kinds(is_set, &[Name::Cache], KindFault::CacheField)
@@ -263,16 +292,17 @@ impl From<KindFields> for Fields {
                 of: Some(of),
                 ..Self::default()
             },
-            VolumeKind::Linear { members } => Self {
-                kind: Name::Linear,
-                members: Some(members),
-                ..Self::default()
-            },
+            VolumeKind::Linear { members } => Self::of_members(Name::Linear, members),
             VolumeKind::Stripe { members, unit } => Self {
-                kind: Name::Stripe,
-                members: Some(members),
                 stripe_unit: Some(Size(unit.0)),
-                ..Self::default()
+                ..Self::of_members(Name::Stripe, members)
+            },
+            VolumeKind::Mirror {
+                members,
+                resync_rate,
+            } => Self {
+                resync_rate: resync_rate.map(|rate| Size(rate.0)),
+                ..Self::of_members(Name::Mirror, members)
             },
             VolumeKind::Cache { of: [of], settings } => Self {
                 kind: Name::Cache,

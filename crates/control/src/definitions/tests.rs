@@ -92,7 +92,7 @@ fn fields_that_do_not_fit_the_kind_of_a_volume_are_refused() {
     for (fields, hint) in [
         (
             "kind = \"disk\"",
-            "unknown variant `disk`, expected one of `ram`, `file`, `remote`, `snapshot`, `clone`, `linear`, `stripe`, `cache`",
+            "unknown variant `disk`, expected one of `ram`, `file`, `remote`, `snapshot`, `clone`, `linear`, `stripe`, `mirror`, `cache`",
         ),
         ("kind = \"clone\"", "needs `of`"),
         ("of = \"b\"", "`of` is for kind snapshot, clone or cache"),
@@ -128,11 +128,15 @@ fn fields_that_do_not_fit_the_kind_of_a_volume_are_refused() {
         ),
         (
             "members = [\"b\"]",
-            "`members` is for kinds linear and stripe",
+            "`members` is for kinds linear, stripe and mirror",
         ),
         (
             "kind = \"linear\"\nmembers = [\"b\"]\nstripe_unit = \"64K\"",
             "`stripe_unit` is for kind stripe",
+        ),
+        (
+            "kind = \"linear\"\nmembers = [\"b\"]\nresync_rate = \"64K\"",
+            "`resync_rate` is for kind mirror",
         ),
     ] {
         let text = format!("[volumes.a]\nsize = \"1G\"\n{fields}");

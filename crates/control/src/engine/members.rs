@@ -33,6 +33,22 @@ impl Engine {
         self.commit(&mut store, vec![change], Force::No, |_| false)
     }
 
+    /// Takes a member of a mirror out of use until it is returned.
+    pub fn fail_member(&self, name: &VolumeName, member: &VolumeName) -> Result<(), EngineError> {
+        let _busy = self.shared.busy.enter(name, "change", 0)?;
+        self.server().fail_member(name, member)?;
+        tracing::info!(volume = %name, %member, "a member of a mirror is taken out of use");
+        Ok(())
+    }
+
+    /// Uses a member of a mirror again. What it missed is copied to it in the background.
+    pub fn return_member(&self, name: &VolumeName, member: &VolumeName) -> Result<(), EngineError> {
+        let _busy = self.shared.busy.enter(name, "change", 0)?;
+        self.server().return_member(name, member)?;
+        tracing::info!(volume = %name, %member, "a member of a mirror is used again");
+        Ok(())
+    }
+
     /// Checks what a new volume is made of. Those volumes take no other change until the returned
     /// guards drop.
     pub(super) fn enter_parents(

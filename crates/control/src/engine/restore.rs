@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use server::{Force, PortalDefinition, Server, ServerError, VolumeName};
+use volume::VolumeKind;
 
 use super::save_states::SaveStates;
 use super::{LostContents, steps};
@@ -43,7 +44,7 @@ pub(super) fn restore(
         take(server, &step)?;
     }
     for (name, volume) in &saved.definitions.volumes {
-        if volume.kind.0.is_persistent() {
+        if !loses_contents(server, &name.0, &volume.kind.0) {
             if !volume.kind.0.holds_members() {
                 warn_of_problem(server, &name.0);
             }
@@ -83,6 +84,11 @@ pub(super) fn restore(
         }
     }
     Ok(closed)
+}
+
+/// Whether a restart loses what a volume held. What a mirror holds is copied from members that keep it.
+pub(super) fn loses_contents(server: &Server, name: &VolumeName, kind: &VolumeKind) -> bool {
+    !kind.is_persistent() && !server.is_refilled(name)
 }
 
 /// Logs why a volume executes nothing, if its file could not be opened.

@@ -103,7 +103,7 @@ pub(super) fn take(
                 }
             }
         }
-        Step::SetCache { name, to, .. } => server.set_cache(name, *to)?,
+        Step::SetSettings { name, to, .. } => server.set_settings(name, to)?,
         Step::SetLock { name, to, .. } => server.set_volume_lock(name, to.write_lock())?,
         Step::SetFilters { name, to, .. } => {
             // Definitions were checked before they became steps.

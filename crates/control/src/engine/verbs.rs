@@ -13,7 +13,7 @@ use super::{Engine, EngineError};
 use crate::change::Change;
 use crate::definitions::{
     Access, BlockLen, Chap, ChapForm, DefinitionFault, Definitions, Filters, Host, KindFields,
-    Nsid, Saving, Target, Volume,
+    Nsid, Saving, Target, Volume, resync_rate,
 };
 use crate::plan::{Phase, Step};
 use crate::text::{Portal, Size, Text};
@@ -44,6 +44,10 @@ pub struct VolumePatch {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "1 MiB")]
     pub sequential_bypass: Option<Size>,
+    /// Of a mirror: bytes per second that are copied at most to members that missed something; 0 for no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "100 MiB")]
+    pub resync_rate: Option<Size>,
     /// When and where it is saved; null: on request alone.
     #[serde(
         skip_serializing_if = "Option::is_none",
@@ -53,8 +57,10 @@ pub struct VolumePatch {
 }
 
 impl VolumePatch {
-    /// The kind with changed settings of a cache.
+    /// The kind with changed settings of a cache or a mirror.
     fn kind(&self, name: &VolumeName, from: &VolumeKind) -> Result<VolumeKind, ServerError> {
+        let mirror = self.mirror_kind(name, from)?;
+        let from = &mirror;
         let sizes = [self.cache_size, self.sequential_bypass];
         if self.cache_mode.is_none() && sizes.iter().all(Option::is_none) {
             return Ok(from.clone());
@@ -75,6 +81,20 @@ impl VolumePatch {
                 ..*settings
             },
         })
+    }
+
+    fn mirror_kind(&self, name: &VolumeName, from: &VolumeKind) -> Result<VolumeKind, ServerError> {
+        match (self.resync_rate, from) {
+            (None, _) => Ok(from.clone()),
+            (rate, VolumeKind::Mirror { members, .. }) => Ok(VolumeKind::Mirror {
+                members: members.clone(),
+                resync_rate: resync_rate(rate),
+            }),
+            _ => Err(ServerError::Volume {
+                volume: name.clone(),
+                source: VolumeError::NotAMirror { kind: from.clone() },
+            }),
+        }
     }
 }
 

@@ -16,6 +16,7 @@ use uuid::Uuid;
 use super::cache_view::CacheView;
 use super::iscsi_views::{IscsiConnectionView, IscsiSessionView, isid_text};
 use super::lost::Contents;
+use super::mirror_view::MirrorView;
 use super::rdma::{RdmaProvider, RdmaSegmentation, RdmaStatisticsView};
 use super::remote::PathView;
 use super::save_states::SaveStates;
@@ -69,6 +70,9 @@ pub struct VolumeView {
     /// What it has done as a cache, if it is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheView>,
+    /// How its members are, if it is a mirror.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mirror: Option<MirrorView>,
     /// What slows it down or makes it fail.
     pub filters: Filters,
     /// When and where it is saved.
@@ -543,6 +547,7 @@ fn volume_view(
         damage: (!info.damage.is_empty()).then(|| DamageView::from(&info.damage)),
         paths: info.paths.iter().cloned().map(PathView::from).collect(),
         cache: info.cache.map(CacheView::from),
+        mirror: info.mirror.clone().map(MirrorView::from),
         filters: volume.filters.clone(),
         save: volume.save.as_ref().map(|to| saves.view(&info.name, to)),
         attachments: attachments.collect(),

@@ -26,6 +26,8 @@ Examples:
   Two volumes one after another; and units of 16 KiB of three in turn:
     ramport volume create l0 --linear rd0,rd2
     ramport volume create s0 --stripe rd3,rd4,rd5 --stripe-unit 16K
+  The same bytes on two volumes, of which either may fail:
+    ramport volume create m0 --mirror rd7,rd8
   512 MiB of memory in front of a volume in a file:
     ramport volume create c0 --cache-of v0 --cache-size 512M
   On the disk of another machine:
@@ -274,6 +276,14 @@ Examples:
     ramport volume cache c0 --mode write-back
   Give it more memory, and keep long sequential streams, too:
     ramport volume cache c0 --size 1G --sequential-bypass 0";
+
+pub(crate) const VOLUME_MIRROR: &str = "\
+Examples:
+  Take a member out of use, and use it again; only what it missed is copied:
+    ramport volume mirror m0 --fail b
+    ramport volume mirror m0 --return b
+  Copy at most 100 MiB per second to members that missed something:
+    ramport volume mirror m0 --resync-rate 100M";
 
 pub(crate) const VOLUME_SHRINK: &str = "\
 Examples:

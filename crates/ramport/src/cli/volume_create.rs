@@ -15,17 +15,17 @@ pub(crate) struct VolumeCreateArgs {
     pub(crate) name: String,
     /// Its capacity: 50G, 512MiB, or bytes. Of a file, device or remote disk that exists, and of members,
     /// the size is known, and of a save
-    #[arg(long, short, required_unless_present_any = ["file", "remote", "linear", "stripe", "cache_of", "from"])]
+    #[arg(long, short, required_unless_present_any = ["file", "remote", "linear", "stripe", "mirror", "cache_of", "from"])]
     pub(crate) size: Option<Size>,
     /// Store its blocks in this file or block device, which is created if a size is given
-    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, conflicts_with_all = ["linear", "stripe", "cache_of"])]
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, conflicts_with_all = ["linear", "stripe", "mirror", "cache_of"])]
     pub(crate) file: Option<String>,
     /// Restore what this save of another volume holds, with its size and block size
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["size", "block_size", "file", "remote", "linear", "stripe", "cache_of"])]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["size", "block_size", "file", "remote", "linear", "stripe", "mirror", "cache_of"])]
     pub(crate) from: Option<String>,
     /// Use the disk of another machine at this URL: nvme+tcp, nvme+rdma or iscsi, as `ramport bench` takes
     /// it. Give several, up to 8, for paths to one disk
-    #[arg(long, value_name = "URL", conflicts_with_all = ["file", "thick", "linear", "stripe", "cache_of"])]
+    #[arg(long, value_name = "URL", conflicts_with_all = ["file", "thick", "linear", "stripe", "mirror", "cache_of"])]
     pub(crate) remote: Vec<String>,
     /// How long a command may take while the other machine does not answer, before it fails
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_period, requires = "remote")]
@@ -36,7 +36,7 @@ pub(crate) struct VolumeCreateArgs {
     #[arg(long, value_name = "BYTES")]
     pub(crate) block_size: Option<Size>,
     /// Allocate all its memory, or the space of its file, now
-    #[arg(long, conflicts_with_all = ["linear", "stripe", "cache_of"])]
+    #[arg(long, conflicts_with_all = ["linear", "stripe", "mirror", "cache_of"])]
     pub(crate) thick: bool,
     /// Reject writes
     #[arg(long)]
@@ -84,17 +84,30 @@ pub(crate) struct MembersArgs {
         long,
         value_name = "VOLUMES",
         value_delimiter = ',',
-        conflicts_with = "stripe"
+        conflicts_with_all = ["stripe", "mirror"]
     )]
     pub(crate) linear: Option<Vec<String>>,
     /// Spread the blocks over these volumes in units
-    #[arg(long, value_name = "VOLUMES", value_delimiter = ',')]
+    #[arg(
+        long,
+        value_name = "VOLUMES",
+        value_delimiter = ',',
+        conflicts_with = "mirror"
+    )]
     pub(crate) stripe: Option<Vec<String>>,
     /// Bytes of a unit of --stripe: a power of two from 4K to 16M
     #[arg(long, value_name = "SIZE", default_value = "64K", requires = "stripe")]
     pub(crate) stripe_unit: Size,
+    /// Keep the same bytes on each of these volumes, two to eight. The contents of the first stay, and are
+    /// copied to the others
+    #[arg(long, value_name = "VOLUMES", value_delimiter = ',')]
+    pub(crate) mirror: Option<Vec<String>>,
+    /// Bytes per second that are copied at most to members of --mirror that missed something
+    /// [default: as fast as they take it]
+    #[arg(long, value_name = "SIZE", requires = "mirror")]
+    pub(crate) resync_rate: Option<Size>,
     /// Put memory in front of this volume, as a cache
-    #[arg(long, value_name = "VOLUME", conflicts_with_all = ["linear", "stripe"], requires = "cache_size")]
+    #[arg(long, value_name = "VOLUME", conflicts_with_all = ["linear", "stripe", "mirror"], requires = "cache_size")]
     pub(crate) cache_of: Option<String>,
     /// The memory of the cache
     #[arg(long, value_name = "SIZE", requires = "cache_of")]
@@ -134,6 +147,13 @@ impl MembersArgs {
         if let Some(members) = self.linear.clone() {
             return Some(VolumeKind::Linear { members });
         }
+        if let Some(members) = self.mirror.clone() {
+            let resync_rate = self.resync_rate.filter(|rate| rate.0 != 0);
+            return Some(VolumeKind::Mirror {
+                members,
+                resync_rate: resync_rate.map(|rate| ByteSize(rate.0)),
+            });
+        }
         let unit = ByteSize(self.stripe_unit.0);
         let members = self.stripe.clone()?;
         Some(VolumeKind::Stripe { members, unit })
@@ -169,4 +189,27 @@ pub(crate) struct CacheArgs {
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) changes: CacheChanges,
+}
+
+/// What to change of a mirror.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = true)]
+pub(crate) struct MirrorChanges {
+    /// Take this member out of use until it is returned; what it misses meanwhile is remembered
+    #[arg(long, value_name = "VOLUME")]
+    pub(crate) fail: Option<String>,
+    /// Use this member again; what it missed is copied to it in the background
+    #[arg(long = "return", value_name = "VOLUME")]
+    pub(crate) returned: Option<String>,
+    /// Bytes per second that are copied at most to members that missed something; 0 for no limit
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) resync_rate: Option<Size>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MirrorArgs {
+    /// The mirror
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) changes: MirrorChanges,
 }

@@ -108,6 +108,7 @@ fn volume(target: &str, nsid: u32) -> VolumeView {
         damage: None,
         paths: Vec::new(),
         cache: None,
+        mirror: None,
         filters: Filters::default(),
         save: None,
         attachments: vec![AttachmentView {

@@ -2,6 +2,7 @@
 
 mod copy;
 mod filter;
+mod mirror;
 mod save;
 mod snapshot;
 
@@ -62,6 +63,7 @@ pub(super) fn run(daemon: &Daemon, verb: VolumeVerb) -> Result<(), Failure> {
             };
             change(daemon, &args.name, &patch, false)
         }
+        VolumeVerb::Mirror(args) => mirror::change(daemon, &args),
         VolumeVerb::Snapshots(verb) => snapshot::run(daemon, &verb),
         VolumeVerb::Copy(args) => copy::run(daemon, &args),
         VolumeVerb::Filter(verb) => filter::run(daemon, &verb),
@@ -289,6 +291,7 @@ fn show(daemon: &Daemon, volume: &VolumeView) -> Result<(), Failure> {
         ("writes", statistics(&volume.statistics.write)),
     ]);
     fields.extend(volume.cache.as_ref().into_iter().flat_map(cache_fields));
+    fields.extend(volume.mirror.as_ref().into_iter().flat_map(mirror::fields));
     output::fields(&fields)?;
     warn(volume)
 }

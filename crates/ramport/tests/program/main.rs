@@ -18,6 +18,7 @@ mod iscsi;
 mod logs;
 mod lost;
 mod members;
+mod mirrors;
 mod rdma;
 mod remote;
 mod restore;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use volume::{CacheSettings, Extendable, Member, VolumeError, VolumeKind};
+use volume::{Extendable, Member, Mirroring, VolumeError, VolumeKind};
 
 use super::targets::VolumeChange;
 use super::volumes::volume_error;
@@ -25,21 +25,75 @@ impl Server {
         Ok(())
     }
 
-    /// Changes mode, size or bypass of a cache while it is in use.
+    /// Changes settings of a cache or a mirror to those of `kind` while it is in use.
     ///
     /// # Errors
-    /// If it is no cache, a setting is invalid, the budget has no room, or what was written could not
-    /// be flushed for a mode that promises it.
-    pub fn set_cache(&self, name: &VolumeName, settings: CacheSettings) -> Result<(), ServerError> {
+    /// If it is neither, a setting is invalid, the budget has no room, or what was written could not be
+    /// flushed for a mode that promises it.
+    pub fn set_settings(&self, name: &VolumeName, kind: &VolumeKind) -> Result<(), ServerError> {
         let volume = self.running_volume(name)?;
         let spec = volume.storage().spec();
-        let set = match volume.storage().cache() {
-            Some(cache) => cache.set(settings),
-            None => Err(VolumeError::NotACache {
+        let set = match kind {
+            VolumeKind::Mirror { resync_rate, .. } => {
+                let mirror = volume.storage().mirror();
+                let set = mirror.map(|mirror| mirror.set_resync_rate(*resync_rate));
+                set.ok_or_else(|| VolumeError::NotAMirror {
+                    kind: spec.kind.clone(),
+                })
+            }
+            VolumeKind::Cache { settings, .. } => match volume.storage().cache() {
+                Some(cache) => cache.set(*settings),
+                None => Err(VolumeError::NotACache {
+                    kind: spec.kind.clone(),
+                }),
+            },
+            _ => Ok(()),
+        };
+        set.map_err(|error| volume_error(error, name, &spec))
+    }
+
+    /// Takes a member of a mirror out of use until it is returned.
+    ///
+    /// # Errors
+    /// If the volume is no mirror, has no such member, or the member has the only good copy.
+    pub fn fail_member(&self, name: &VolumeName, member: &VolumeName) -> Result<(), ServerError> {
+        self.with_mirror(name, |mirror| mirror.fail_member(member.as_str()))
+    }
+
+    /// Uses a member of a mirror again. What it missed is copied to it in the background.
+    ///
+    /// # Errors
+    /// If the volume is no mirror or has no such member.
+    pub fn return_member(&self, name: &VolumeName, member: &VolumeName) -> Result<(), ServerError> {
+        self.with_mirror(name, |mirror| mirror.return_member(member.as_str()))
+    }
+
+    /// Whether a volume is a member of a mirror of which others outlive the program, so that its contents are
+    /// copied to it after a restart.
+    pub fn is_refilled(&self, name: &VolumeName) -> bool {
+        let state = self.state();
+        let holder = state.holders.get(name);
+        let holder = holder.and_then(|holder| state.volume(holder).ok());
+        holder.is_some_and(|holder| {
+            let storage = holder.volume.storage();
+            storage.mirror().is_some() && storage.outlives_program()
+        })
+    }
+
+    fn with_mirror(
+        &self,
+        name: &VolumeName,
+        act: impl FnOnce(&dyn Mirroring) -> Result<(), VolumeError>,
+    ) -> Result<(), ServerError> {
+        let volume = self.running_volume(name)?;
+        let spec = volume.storage().spec();
+        let done = match volume.storage().mirror() {
+            Some(mirror) => act(mirror),
+            None => Err(VolumeError::NotAMirror {
                 kind: spec.kind.clone(),
             }),
         };
-        set.map_err(|error| volume_error(error, name, &spec))
+        done.map_err(|error| volume_error(error, name, &spec))
     }
 
     /// Writes what only memory holds of a volume to where it is kept.

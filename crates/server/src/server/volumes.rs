@@ -9,8 +9,8 @@ use block::Completions;
 use remote::RemoteVolume;
 use volume::filters::FilterSpec;
 use volume::{
-    Availability, ByteSize, Caching, Driver, ManagedVolume, MemoryError, Origin, Platform,
-    Progress, SpecError, VolumeError, VolumeKind, VolumeSpec, WriteLock,
+    Availability, ByteSize, Caching, Driver, ManagedVolume, MemoryError, Mirroring, Origin,
+    Platform, Progress, SpecError, VolumeError, VolumeKind, VolumeSpec, WriteLock,
 };
 
 use super::remote::OfferedDisks;
@@ -81,10 +81,20 @@ impl Server {
         })
     }
 
+    /// What a volume without a name uses of the server.
     pub(super) fn platform(&self) -> Platform {
         Platform {
             budget: Arc::clone(&self.core().budget),
             relay: Arc::clone(&self.core().relay),
+            record: None,
+        }
+    }
+
+    fn platform_of(&self, name: &VolumeName) -> Platform {
+        let records = self.core().mirror_records.as_ref();
+        Platform {
+            record: records.map(|folder| folder.join(name.as_str())),
+            ..self.platform()
         }
     }
 
@@ -128,14 +138,14 @@ impl Server {
     ) -> Result<Arc<dyn ManagedVolume>, ServerError> {
         let built = match &spec.kind {
             VolumeKind::Ram { .. } | VolumeKind::File { .. } => {
-                volume::create(spec, origin, &self.platform(), &mut |p| {
+                volume::create(spec, origin, &self.platform_of(name), &mut |p| {
                     progress(p);
                     ControlFlow::Continue(())
                 })
             }
             VolumeKind::Remote { .. } => {
                 let own = Arc::new(OfferedDisks(Arc::downgrade(self.core())));
-                RemoteVolume::open(spec, origin, &self.platform(), own)
+                RemoteVolume::open(spec, origin, &self.platform_of(name), own)
             }
             VolumeKind::Snapshot { of } => {
                 let origin = self.parent(name, of)?;
@@ -145,9 +155,12 @@ impl Server {
                     .map_err(|(_, error)| error)
             }
             VolumeKind::Clone { of } => volume::create_clone(spec, &*self.parent(name, of)?),
-            VolumeKind::Linear { .. } | VolumeKind::Stripe { .. } | VolumeKind::Cache { .. } => {
+            VolumeKind::Linear { .. }
+            | VolumeKind::Stripe { .. }
+            | VolumeKind::Mirror { .. }
+            | VolumeKind::Cache { .. } => {
                 let members = self.members(name, &spec.kind)?;
-                volume::create_composite(spec, members, origin, &self.platform())
+                volume::create_composite(spec, members, origin, &self.platform_of(name))
             }
         };
         built.map_err(|error| volume_error(error, name, spec))
@@ -453,6 +466,7 @@ impl VolumeHandle {
             damage: controls.damage(),
             paths: storage.paths(),
             cache: storage.cache().map(Caching::statistics),
+            mirror: storage.mirror().map(Mirroring::info),
             filters: controls.filters(),
             attachments,
             statistics: self.totals.sum(),

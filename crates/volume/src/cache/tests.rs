@@ -24,6 +24,7 @@ impl Bed {
         let platform = Platform {
             budget: Arc::new(Budget::new(64 * MIB)),
             relay: Relay::new(Arc::<Reports>::default()),
+            record: None,
         };
         let spec = VolumeSpec {
             size: ByteSize(4 * MIB),

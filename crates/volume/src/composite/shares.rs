@@ -13,8 +13,7 @@ use std::time::Instant;
 
 use block::{Admission, Completion, Completions, Intent, OpKind, Settled, Status, Ticket};
 
-use super::members::Members;
-use crate::VolumeSpec;
+use crate::members::{Members, PLACES, bits};
 use crate::relay::{Connections, Relay};
 
 /// The leases of all commands of one composite. The lock is held while members are asked, since a
@@ -54,8 +53,6 @@ struct Share {
     result: Result<(), Status>,
 }
 
-const _: () = assert!(VolumeSpec::MEMBERS_MAX <= u64::BITS as usize);
-
 impl Default for Share {
     fn default() -> Self {
         Self {
@@ -70,7 +67,7 @@ impl Default for Share {
 
 impl Shares {
     pub(super) fn new(relay: &Arc<Relay>) -> Arc<Self> {
-        relay.join(VolumeSpec::MEMBERS_MAX, |connections| Self {
+        relay.join(PLACES, |connections| Self {
             connections,
             relay: Arc::clone(relay),
             table: Mutex::default(),
@@ -231,15 +228,4 @@ impl Completions for Shares {
             self.relay.done(done);
         }
     }
-}
-
-/// The numbers of the bits that are set.
-fn bits(mut set: u64) -> impl Iterator<Item = usize> {
-    std::iter::from_fn(move || {
-        let lowest = set.trailing_zeros();
-        (set != 0).then(|| {
-            set &= set - 1;
-            lowest as usize
-        })
-    })
 }

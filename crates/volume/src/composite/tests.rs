@@ -103,6 +103,7 @@ fn create(
     let platform = Platform {
         budget: Arc::new(Budget::new(MIB)),
         relay: Arc::clone(relay),
+        record: None,
     };
     create_composite(&spec, members, Origin::New, &platform)
 }
@@ -534,6 +535,7 @@ fn what_does_not_fit_is_refused_and_offline_after_a_restart() {
     let platform = Platform {
         budget: Arc::new(Budget::new(MIB)),
         relay: Relay::new(Arc::<Reports>::default()),
+        record: None,
     };
     let spec = VolumeSpec {
         size: ByteSize(3 * MIB),

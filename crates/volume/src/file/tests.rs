@@ -39,6 +39,7 @@ impl Bed {
         let platform = Platform {
             budget: Arc::new(Budget::new(64 * MIB)),
             relay: Relay::new(Arc::clone(&reports) as _),
+            record: None,
         };
         let volume = FileVolume::open(&spec(path, size_bytes), origin, &platform)?;
         Ok(Self {

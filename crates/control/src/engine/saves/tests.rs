@@ -47,6 +47,7 @@ fn file_with(path: &Path, fill: u8, size: &str) -> SaveId {
     let platform = volume::Platform {
         budget: std::sync::Arc::new(volume::Budget::new(64 << 20)),
         relay: volume::Relay::new(std::sync::Arc::new(Nobody)),
+        record: None,
     };
     let progress = &mut |_| ControlFlow::Continue(());
     let origin = volume::Origin::New;

@@ -1,4 +1,4 @@
-//! What a composite is made of.
+//! What a volume is made of that holds several others.
 
 use std::sync::{Arc, OnceLock};
 
@@ -8,17 +8,29 @@ use memory::Store;
 use crate::managed::Member;
 use crate::{ByteSize, VolumeError, VolumeSpec};
 
-/// The members of a composite in their order. Members are only added.
+/// How many members a volume may have had, with those that were replaced. Sets of members are masks of `u64`.
+pub(crate) const PLACES: usize = VolumeSpec::MEMBERS_MAX;
+
+const _: () = assert!(PLACES <= u64::BITS as usize);
+
+/// The numbers of the bits that are set.
+pub(crate) fn bits(mut set: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let lowest = set.trailing_zeros();
+        (set != 0).then(|| {
+            set &= set - 1;
+            lowest as usize
+        })
+    })
+}
+
+/// The members of a volume in their order. Members are only added.
 #[derive(Debug)]
-pub(super) struct Members(Box<[OnceLock<Member>]>);
+pub(crate) struct Members(Box<[OnceLock<Member>]>);
 
 impl Members {
-    pub(super) fn new(members: Vec<Member>) -> Self {
-        let places = Self(
-            (0..VolumeSpec::MEMBERS_MAX)
-                .map(|_| OnceLock::new())
-                .collect(),
-        );
+    pub(crate) fn new(members: Vec<Member>) -> Self {
+        let places = Self((0..PLACES).map(|_| OnceLock::new()).collect());
         for (index, member) in members.into_iter().enumerate() {
             places.add(index, member);
         }
@@ -26,18 +38,18 @@ impl Members {
     }
 
     /// Fills the free place `index`, before any block is there.
-    pub(super) fn add(&self, index: usize, member: Member) {
+    pub(crate) fn add(&self, index: usize, member: Member) {
         let added = self.0[index].set(member);
         added.expect("members are added one at a time");
     }
 
-    pub(super) fn get(&self, index: usize) -> &Member {
+    pub(crate) fn get(&self, index: usize) -> &Member {
         self.0[index]
             .get()
             .expect("only members that exist have blocks")
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Member> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Member> {
         self.0.iter().map_while(OnceLock::get)
     }
 }
@@ -67,7 +79,7 @@ impl Member {
     }
 
     /// The store of a member that never makes commands wait and whose bytes can be pinned.
-    pub(super) fn store(&self) -> Option<&Arc<Store>> {
+    pub(crate) fn store(&self) -> Option<&Arc<Store>> {
         if self.volume.controls().is_loading() {
             // Its store does not hold everything yet.
             return None;

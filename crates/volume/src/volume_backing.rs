@@ -1,7 +1,7 @@
-//! The backing of a cache: a thread that runs commands on the slower volume.
+//! A volume as the backing of a window, for caches and mirrors: a thread that runs commands on it.
 //!
 //! ```text
-//!  Window ── requests ──► Inbox ──► worker ── admit, execute, settle, release ──► slower volume
+//!  client ── requests ──► Inbox ──► worker ── admit, execute, settle, release ──► volume below
 //!         ◄── done(id) ──────────── worker ◄── Inbox ◄── Relay ◄── done(ticket) ──┘
 //! ```
 
@@ -17,26 +17,30 @@ use block::{
     Persistence, ReadDest, Settled, Status, Ticket,
 };
 use memory::Charge;
-use window::{Backing, BackingClient, BackingError, BackingOp, Request, Window};
+use window::{Backing, BackingClient, BackingError, BackingOp, Request};
 
 use crate::relay::{Connections, Relay};
 use crate::{ManagedVolume, Platform, VolumeError};
 
-/// Commands on the slower volume at a time.
+/// Commands on the volume at a time.
 const DEPTH: usize = 64;
-/// How long a request waits before it is tried again because the slower volume is busy.
+/// How long a request waits before it is tried again because the volume is busy.
 const BUSY_PAUSE: Duration = Duration::from_millis(2);
 /// How often a request is tried again before it fails: for 10 s.
 const BUSY_TRIES: u32 = 5000;
-/// How often a share of the dirty blocks is written, as long as there are any.
+/// How often [`Client::tick`] is called, as long as it asks for that.
 const TICK: Duration = Duration::from_millis(100);
-/// Background writes of a tick, at least.
-const CLEANED_MIN: usize = 16;
-/// Dirty blocks are written within about so many ticks.
-const CLEANED_WITHIN: usize = 50;
 
-/// Hands requests to the worker, and completions of the slower volume.
-pub(super) struct VolumeBacking {
+/// Whose requests a volume carries out.
+pub(crate) trait Client: BackingClient {
+    /// Called by the worker some time after [`Backing::wake_cleaner`]. Returns whether to call it again.
+    fn tick(&self) -> bool {
+        false
+    }
+}
+
+/// Hands requests to the worker, and completions of the volume.
+pub(crate) struct VolumeBacking {
     inbox: Mutex<Inbox>,
     has_mail: Condvar,
     connections: Connections,
@@ -65,7 +69,7 @@ impl fmt::Debug for VolumeBacking {
 }
 
 impl VolumeBacking {
-    pub(super) fn new(relay: &Arc<Relay>) -> Arc<Self> {
+    pub(crate) fn new(relay: &Arc<Relay>) -> Arc<Self> {
         relay.join(1, |connections| Self {
             inbox: Mutex::default(),
             has_mail: Condvar::new(),
@@ -73,15 +77,15 @@ impl VolumeBacking {
         })
     }
 
-    /// Starts the thread, which reports to `window`. It ends after [`close`](Self::close), when nothing is
+    /// Starts the thread, which reports to `client`. It ends after [`close`](Self::close), when nothing is
     /// in flight.
     ///
     /// # Errors
     /// If the budget has no room for its buffers, or the thread cannot be started.
-    pub(super) fn start(
+    pub(crate) fn start(
         self: &Arc<Self>,
         volume: &Arc<dyn ManagedVolume>,
-        window: &Arc<Window>,
+        client: Arc<dyn Client>,
         frame_bytes: usize,
         platform: &Platform,
     ) -> Result<JoinHandle<()>, VolumeError> {
@@ -89,20 +93,20 @@ impl VolumeBacking {
         let worker = Worker {
             backing: Arc::clone(self),
             volume: Arc::clone(volume),
-            window: Arc::clone(window),
+            client,
             jobs: (0..DEPTH).map(|_| Job::new(frame_bytes)).collect(),
             free: (0..DEPTH).collect(),
             backlog: VecDeque::new(),
             timers: BinaryHeap::new(),
             _charge: charge,
         };
-        let thread = thread::Builder::new().name("cache-volume".to_owned());
+        let thread = thread::Builder::new().name("volume-backing".to_owned());
         let started = thread.spawn(move || worker.run());
         started.map_err(VolumeError::Thread)
     }
 
     /// The worker ends when it has carried out what was submitted.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         self.inbox().is_closing = true;
         self.has_mail.notify_one();
     }
@@ -135,7 +139,7 @@ impl Completions for VolumeBacking {
 struct Worker {
     backing: Arc<VolumeBacking>,
     volume: Arc<dyn ManagedVolume>,
-    window: Arc<Window>,
+    client: Arc<dyn Client>,
     jobs: Vec<Job>,
     free: Vec<usize>,
     /// Requests that wait for a free job.
@@ -145,7 +149,7 @@ struct Worker {
     _charge: Charge,
 }
 
-/// One command on the slower volume.
+/// One command on the volume.
 struct Job {
     request: Option<Request>,
     stage: Stage,
@@ -184,7 +188,7 @@ impl Job {
 
 impl Worker {
     fn run(mut self) {
-        // None while nothing is dirty: an idle cache takes no CPU time.
+        // None while there is nothing to clean: an idle cache takes no CPU time.
         let mut tick = None;
         loop {
             let mail = self.take_mail(tick);
@@ -208,8 +212,7 @@ impl Worker {
                 tick = tick.or(Some(now + TICK));
             }
             if tick.is_some_and(|tick| now >= tick) {
-                let was_dirty = self.window.clean(CLEANED_WITHIN, CLEANED_MIN);
-                tick = was_dirty.then(|| now + TICK);
+                tick = self.client.tick().then(|| now + TICK);
             }
         }
     }
@@ -263,7 +266,7 @@ impl Worker {
         if matches!(request.op, BackingOp::Write(_)) {
             let len = request.range.len as usize;
             // Copied, so that commands go on with the frame meanwhile.
-            self.window.fetch(request.id, 0, &mut job.buffer[..len]);
+            self.client.fetch(request.id, 0, &mut job.buffer[..len]);
         }
         let extents = [self.extent_of(request)];
         let intent = intent_of(request, &extents);
@@ -375,7 +378,7 @@ impl Worker {
             _ => 0,
         };
         let result = result.map_err(meaning_of);
-        self.window
+        self.client
             .done(request.id, result.map(|()| &job.buffer[..len]));
         self.free.push(at);
     }
@@ -422,7 +425,7 @@ fn intent_of(request: Request, extents: &[Extent; 1]) -> Intent<'_> {
 }
 
 /// What the window tells commands whose request has failed so.
-fn meaning_of(status: Status) -> BackingError {
+pub(crate) fn meaning_of(status: Status) -> BackingError {
     match status {
         Status::CapacityExceeded => BackingError::NoSpace,
         Status::NotReady | Status::Gone => BackingError::Gone,

@@ -1,0 +1,48 @@
+//! `ramport volume mirror`.
+
+use control::{MemberState, MemberView, MirrorView, VolumePatch, VolumeView, path_part};
+
+use super::super::Daemon;
+use super::{get, path, show};
+use crate::cli::MirrorArgs;
+use crate::failure::Failure;
+use crate::units::bytes;
+
+pub(super) fn change(daemon: &Daemon, args: &MirrorArgs) -> Result<(), Failure> {
+    let changes = &args.changes;
+    if changes.resync_rate.is_some() {
+        let patch = VolumePatch {
+            resync_rate: changes.resync_rate,
+            ..VolumePatch::default()
+        };
+        let _: VolumeView = daemon.client.patch(&path(&args.name), &patch)?;
+    }
+    let acts = [("fail", &changes.fail), ("return", &changes.returned)];
+    for (act, member) in acts {
+        if let Some(member) = member {
+            let path = format!("{}/members/{}/{act}", path(&args.name), path_part(member));
+            let _: VolumeView = daemon.client.post(&path, &())?;
+        }
+    }
+    show(daemon, &get(daemon, &args.name)?)
+}
+
+/// How the members are, in words.
+pub(super) fn fields(of: &MirrorView) -> Vec<(&'static str, String)> {
+    let members = of.members.iter();
+    let mut fields: Vec<_> = members.map(|member| ("member", in_words(member))).collect();
+    fields.push(("resynced", bytes(of.resynced_bytes)));
+    fields
+}
+
+fn in_words(of: &MemberView) -> String {
+    let state = match of.state {
+        MemberState::InSync => "in sync".to_owned(),
+        MemberState::Resyncing => format!("resyncing, {} to be copied", bytes(of.missing_bytes)),
+        MemberState::OutOfSync => format!("out of sync, misses {}", bytes(of.missing_bytes)),
+    };
+    match &of.problem {
+        Some(problem) => format!("{}: {state}; {problem}", of.volume),
+        None => format!("{}: {state}", of.volume),
+    }
+}

@@ -1,0 +1,87 @@
+//! Mirrors, from the command line.
+
+use std::time::{Duration, Instant};
+
+use crate::daemon::Daemon;
+
+#[test]
+fn a_mirror_is_created_its_members_fail_and_return_and_stay_when_it_is_removed() {
+    let daemon = Daemon::start("mirrors");
+    for name in ["a", "b", "c"] {
+        daemon.ok(&["volume", "create", name, "--size", "8M"]);
+    }
+    let create = ["volume", "create", "m0", "--mirror"];
+    for (members, hint) in [
+        ("a", "1 members are out of range; name 2 to 8 volumes"),
+        ("a,b,a", "a is named twice"),
+        ("a,m0", "made of itself"),
+        ("a,nothing", "nothing"),
+    ] {
+        let told = daemon.mistake(&[&create[..], &[members]].concat());
+        assert!(told.contains(hint), "{told}");
+    }
+    let shown = daemon.ok(&[&create[..], &["a,b", "--resync-rate", "100M"]].concat());
+    for line in ["8 MiB", "mirror of a, b", "a: in sync"] {
+        assert!(shown.contains(line), "{shown}");
+    }
+    let mirror = ["volume", "mirror", "m0"];
+    let shown = daemon.ok(&[&mirror[..], &["--fail", "a"]].concat());
+    assert!(shown.contains("a: out of sync"), "{shown}");
+    assert!(shown.contains("it was taken out of use"), "{shown}");
+    let told = daemon.mistake(&[&mirror[..], &["--fail", "b"]].concat());
+    assert!(told.contains("b has the only good copy"), "{told}");
+    let told = daemon.mistake(&[&mirror[..], &["--return", "c"]].concat());
+    assert!(told.contains("its members are a, b"), "{told}");
+    let told = daemon.mistake(&["volume", "mirror", "c", "--return", "a"]);
+    assert!(told.contains("not a mirror"), "{told}");
+    daemon.ok(&[&mirror[..], &["--return", "a", "--resync-rate", "0"]].concat());
+    let shown = daemon.json(&["volume", "show", "m0"]);
+    assert_eq!(shown["resync_rate"], serde_json::Value::Null);
+    assert_eq!(shown["mirror"]["members"][1]["state"], "in_sync");
+    let told = daemon.ok(&["volume", "rm", "m0"]);
+    assert!(
+        told.contains("its members stay with their contents: a, b"),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_mirror_of_memory_and_a_file_goes_on_after_a_kill_with_what_the_file_holds() {
+    let mut daemon = Daemon::start("mirrors-restart");
+    let folder = daemon.folder.clone();
+    let path = |name: &str| folder.join(name).to_str().expect("text").to_owned();
+    let file = path("b.img");
+    daemon.ok(&["volume", "create", "a", "--size", "8M"]);
+    daemon.ok(&["volume", "create", "b", "--size", "8M", "--file", &file]);
+    daemon.ok(&["volume", "create", "m0", "--mirror", "a,b"]);
+    wait_until_in_sync(&daemon);
+    let source = path("source.img");
+    std::fs::write(&source, vec![0xA5; 8 << 20]).expect("room");
+    daemon.ok(&["volume", "mirror", "m0", "--fail", "a"]);
+    daemon.ok(&["volume", "copy", &source, "m0", "--force"]);
+    daemon.kill_and_restart();
+    let shown = daemon.json(&["volume", "show", "m0"]);
+    assert_eq!(shown["state"], "online", "{shown}");
+    wait_until_in_sync(&daemon);
+    daemon.ok(&["volume", "mirror", "m0", "--fail", "b"]);
+    let back = path("back.img");
+    daemon.ok(&["volume", "copy", "m0", &back]);
+    assert!(std::fs::read(&back).expect("it was written") == vec![0xA5; 8 << 20]);
+    let records = path("state.mirrors/m0");
+    assert!(std::fs::exists(&records).expect("readable"));
+    daemon.ok(&["volume", "rm", "m0", "--force"]);
+    assert!(!std::fs::exists(&records).expect("readable"));
+}
+
+fn wait_until_in_sync(daemon: &Daemon) {
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        let shown = daemon.json(&["volume", "show", "m0"]);
+        let members = shown["mirror"]["members"].as_array().expect("a mirror");
+        if members.iter().all(|member| member["state"] == "in_sync") {
+            return;
+        }
+        assert!(Instant::now() < until, "{shown}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}

@@ -1,0 +1,369 @@
+//! A mirror: several volumes that hold the same bytes.
+//!
+//! ```text
+//!  all members in memory:  sessions ──► MirrorVolume ─┬─► member (Managed) ──► Store
+//!                                                     └─► member (Managed) ──► Store
+//!  otherwise:  sessions ──► window::Window ──► Legs ─┬─► VolumeBacking ──► member (Managed) ──► …
+//!                                                    └─► VolumeBacking ──► member (Managed) ──► …
+//! ```
+//!
+//! A change is answered when every member has carried it out or failed, so members in sync are equal except
+//! in what is in flight. What a member misses is marked by region, and one thread copies it to the member
+//! when that returns (`docs/design/0019-mirrors.md`).
+
+mod core;
+mod legs;
+mod memory;
+mod record;
+mod recorder;
+mod recording;
+mod regions;
+mod resync;
+mod standing;
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+use ::memory::Progress;
+use block::{
+    Admission, Allocation, ByteRange, Extent, Geometry, Intent, Op, OpKind, Settled, Status,
+    Ticket, Volume, WriteCache,
+};
+
+use crate::managed::{Member, Mirroring, Storage};
+use crate::members::{Members, bits};
+use crate::mirror_info::{MirrorInfo, MirrorMember};
+use crate::{ByteSize, Origin, Platform, VolumeError, VolumeKind, VolumeSpec};
+
+use self::core::{Core, Engine};
+use recorder::Recorder;
+use regions::Division;
+use standing::{LastCopy, Standings};
+
+/// Several volumes that hold the same bytes. It holds them.
+#[derive(Debug)]
+pub struct MirrorVolume {
+    core: Arc<Core>,
+    write_cache: WriteCache,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl MirrorVolume {
+    /// The mirror that `spec` says, of `members`. If it is new, the first has the contents; what the others
+    /// hold differently is overwritten. Otherwise its record says which members were in sync.
+    ///
+    /// # Errors
+    /// If they have other blocks or another size than `spec` says, the record of an earlier run cannot be
+    /// used or a new one not be written, memory could not be allocated, or a thread not be started.
+    pub(crate) fn new(
+        spec: &VolumeSpec,
+        members: Vec<Member>,
+        origin: Origin,
+        platform: &Platform,
+    ) -> Result<Self, VolumeError> {
+        check(spec, &members)?;
+        let VolumeKind::Mirror { resync_rate, .. } = spec.kind else {
+            unreachable!("the factory looks at the kind first");
+        };
+        let has_cache = |member: &Member| member.volume.write_cache() == WriteCache::Volatile;
+        let volatile = mask_of(&members, has_cache);
+        let standings_bytes = Standings::memory_bytes(spec.size.0, members.len());
+        let charge = platform.budget.reserve(standings_bytes)?;
+        let division = Division::new(spec.size.0);
+        let recorder = Recorder::new(platform, &members);
+        let start = recorder.start(division, &members, origin)?;
+        let standings = Standings::new(division, start.missing, volatile, start.noted);
+        let standings = Arc::new(standings);
+        let engine = Engine::new(spec.geometry(), &members, &standings, platform)?;
+        let core = Arc::new(Core {
+            geometry: spec.geometry(),
+            members: Members::new(members),
+            standings,
+            engine,
+            relay: Arc::clone(&platform.relay),
+            resync_rate: AtomicU64::new(resync_rate.map_or(0, |rate| rate.0)),
+            copied_bytes: AtomicU64::new(0),
+            recorder,
+            _charge: charge,
+        });
+        let mirror = Self {
+            core,
+            write_cache: if volatile == 0 {
+                WriteCache::Absent
+            } else {
+                WriteCache::Volatile
+            },
+            threads: Mutex::default(),
+        };
+        mirror.spawn("mirror-resync", resync::run)?;
+        if mirror.core.recorder.has_file() {
+            mirror.spawn("mirror-record", recording::run)?;
+        }
+        Ok(mirror)
+    }
+
+    fn spawn(&self, name: &str, run: fn(&Core)) -> Result<(), VolumeError> {
+        let core = Arc::clone(&self.core);
+        let thread = thread::Builder::new().name(name.to_owned());
+        let thread = thread.spawn(move || run(&core));
+        self.threads().push(thread.map_err(VolumeError::Thread)?);
+        Ok(())
+    }
+
+    /// Ends all threads. Returns whether they had not been ended before.
+    fn end(&self) -> bool {
+        self.core.standings.close();
+        let threads = std::mem::take(&mut *self.threads());
+        let had_threads = !threads.is_empty();
+        for thread in threads {
+            // A panic of it has been reported; there is nothing left to wait for.
+            let _ = thread.join();
+        }
+        self.core.close();
+        had_threads
+    }
+
+    fn threads(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn members(&self) -> impl Iterator<Item = (usize, &Member)> {
+        let present = bits(self.core.standings.present());
+        present.map(|place| (place, self.core.members.get(place)))
+    }
+
+    fn in_sync(&self) -> impl Iterator<Item = &Member> {
+        let in_sync = bits(self.core.standings.in_sync());
+        in_sync.map(|place| self.core.members.get(place))
+    }
+
+    /// The place of a member.
+    fn place_of(&self, name: &str) -> Result<usize, VolumeError> {
+        let found = self.members().find(|(_, member)| member.name == name);
+        found
+            .map(|(place, _)| place)
+            .ok_or_else(|| VolumeError::NoSuchMember {
+                given: name.to_owned(),
+                members: self.names().join(", "),
+            })
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.members()
+            .map(|(_, member)| member.name.clone())
+            .collect()
+    }
+}
+
+/// Checks blocks and sizes of members.
+fn check(spec: &VolumeSpec, members: &[Member]) -> Result<(), VolumeError> {
+    let sizes: Vec<_> = members.iter().map(Member::size).collect();
+    let derived = spec.kind.size_over(&sizes)?;
+    for member in members {
+        member.check_blocks(spec.block_size)?;
+    }
+    if derived != spec.size {
+        return Err(VolumeError::DerivedSize {
+            given: spec.size,
+            derived,
+        });
+    }
+    Ok(())
+}
+
+fn mask_of(members: &[Member], is_in: impl Fn(&Member) -> bool) -> u64 {
+    let members = members.iter().enumerate();
+    members.fold(0, |set, (place, member)| {
+        set | u64::from(is_in(member)) << place
+    })
+}
+
+impl Mirroring for MirrorVolume {
+    fn info(&self) -> MirrorInfo {
+        let info = |(place, member): (usize, &Member)| {
+            let standing = self.core.standings.info(place);
+            MirrorMember {
+                name: member.name.clone(),
+                role: standing.role,
+                cause: standing.cause,
+                missing_bytes: standing.missing_bytes,
+            }
+        };
+        MirrorInfo {
+            members: self.members().map(info).collect(),
+            resynced_bytes: self.core.copied_bytes.load(Ordering::Relaxed),
+        }
+    }
+
+    fn fail_member(&self, name: &str) -> Result<(), VolumeError> {
+        let place = self.place_of(name)?;
+        let failed = self.core.standings.fail_by_person(place);
+        failed.map_err(|LastCopy| VolumeError::LastCopy {
+            member: name.to_owned(),
+        })
+    }
+
+    fn return_member(&self, name: &str) -> Result<(), VolumeError> {
+        self.core.standings.begin_return(self.place_of(name)?);
+        Ok(())
+    }
+
+    fn set_resync_rate(&self, rate: Option<ByteSize>) {
+        let rate = rate.map_or(0, |rate| rate.0);
+        self.core.resync_rate.store(rate, Ordering::Relaxed);
+    }
+}
+
+impl Volume for MirrorVolume {
+    fn geometry(&self) -> Geometry {
+        self.core.geometry
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.in_sync().any(|member| member.volume.is_read_only())
+    }
+
+    fn is_ready(&self) -> bool {
+        self.in_sync().any(|member| member.volume.is_ready())
+    }
+
+    fn write_cache(&self) -> WriteCache {
+        self.write_cache
+    }
+
+    fn admit(&self, now: Instant, intent: &Intent<'_>, ticket: Ticket) -> Admission {
+        let changes = matches!(intent.kind, OpKind::Write | OpKind::Discard);
+        // A lock of a member is no failure of it.
+        if changes && self.is_read_only() {
+            return Admission::Fail(Status::WriteProtected, None);
+        }
+        match &self.core.engine {
+            Engine::Memory(_) => memory::admit(self.core.bench(), now, intent, ticket),
+            Engine::Window { window, .. } => window.admit(intent, ticket),
+        }
+    }
+
+    fn execute(&self, op: Op<'_>) -> Result<(), Status> {
+        match &self.core.engine {
+            Engine::Memory(memory) => memory.execute(self.core.bench(), op),
+            Engine::Window { window, .. } => window.execute(op),
+        }
+    }
+
+    fn allocation(&self, range: ByteRange) -> Allocation {
+        let first = self.in_sync().next();
+        let first = first.expect("one member is always in sync");
+        first.volume.allocation(range)
+    }
+
+    fn copies_discarded(&self) -> bool {
+        self.members()
+            .any(|(_, member)| member.volume.copies_discarded())
+    }
+
+    fn prefetch(&self, extent: Extent) {
+        if let (Engine::Memory(_), Some(first)) = (&self.core.engine, self.in_sync().next()) {
+            first.volume.prefetch(extent);
+        }
+    }
+
+    fn settle(&self, ticket: Ticket) -> Result<Settled, Status> {
+        match &self.core.engine {
+            Engine::Memory(_) => Ok(Settled::Done),
+            Engine::Window { window, .. } => window.settle(ticket),
+        }
+    }
+
+    fn release(&self, ticket: Ticket) {
+        if let Engine::Window { window, .. } = &self.core.engine {
+            window.release(ticket);
+        }
+    }
+}
+
+impl Storage for MirrorVolume {
+    fn spec(&self) -> VolumeSpec {
+        let rate = self.core.resync_rate.load(Ordering::Relaxed);
+        VolumeSpec {
+            size: ByteSize(self.core.geometry.len_bytes()),
+            block_size: self.core.geometry.block_size,
+            kind: VolumeKind::Mirror {
+                members: self.names(),
+                resync_rate: (rate != 0).then_some(ByteSize(rate)),
+            },
+        }
+    }
+
+    fn used_bytes(&self) -> u64 {
+        let used = self
+            .members()
+            .map(|(_, member)| member.volume.storage().used_bytes());
+        used.sum()
+    }
+
+    fn resize(
+        &self,
+        _size: ByteSize,
+        _progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<(), VolumeError> {
+        Err(VolumeError::SizeOfMembers)
+    }
+
+    fn erase(&self) -> Result<(), VolumeError> {
+        let erased = match &self.core.engine {
+            Engine::Memory(memory) => memory.execute(
+                self.core.bench(),
+                Op::Discard {
+                    extent: Extent::new(block::Lba(0), self.core.geometry.blocks),
+                },
+            ),
+            Engine::Window { window, .. } => window.erase_all(),
+        };
+        erased.map_err(VolumeError::Storage)
+    }
+
+    fn flush(&self) -> Result<(), VolumeError> {
+        match &self.core.engine {
+            Engine::Memory(_) => Ok(()),
+            Engine::Window { window, .. } => window.flush().map_err(VolumeError::Storage),
+        }
+    }
+
+    fn close(&self) {
+        if self.end() {
+            self.core.recorder.remove();
+        }
+    }
+
+    fn problem(&self) -> Option<String> {
+        let first = self.in_sync().next()?;
+        if !self.is_ready() {
+            return Some(first.problem());
+        }
+        self.core.recorder.problem()
+    }
+
+    fn outlives_program(&self) -> bool {
+        self.members()
+            .any(|(_, member)| member.volume.storage().outlives_program())
+    }
+
+    fn mirror(&self) -> Option<&dyn Mirroring> {
+        Some(self)
+    }
+}
+
+impl Drop for MirrorVolume {
+    /// The mirror stays, for the next run of the program.
+    fn drop(&mut self) {
+        if self.end() {
+            recording::end(&self.core);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

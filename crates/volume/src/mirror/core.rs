@@ -1,0 +1,175 @@
+//! What a mirror and its thread share.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use block::{ByteRange, Geometry};
+use memory::Charge;
+use window::{Backing, Window, WindowOptions};
+
+use super::legs::{LegClient, Legs};
+use super::memory::{Bench, MemoryEngine};
+use super::recorder::Recorder;
+use super::standing::Standings;
+use crate::managed::Member;
+use crate::members::Members;
+use crate::volume_backing::VolumeBacking;
+use crate::{ManagedVolume, Platform, Relay, VolumeError};
+
+/// As a volume in a file has them.
+const FRAME_BYTES: u32 = 64 << 10;
+const WINDOW_BYTES_MAX: u64 = 256 << 20;
+
+/// Members, their standings, and the way operations take to them.
+#[derive(Debug)]
+pub(super) struct Core {
+    pub(super) geometry: Geometry,
+    pub(super) members: Members,
+    pub(super) standings: Arc<Standings>,
+    pub(super) engine: Engine,
+    pub(super) relay: Arc<Relay>,
+    /// Bytes per second that are copied to members at most; 0 for no limit.
+    pub(super) resync_rate: AtomicU64,
+    /// Bytes that were copied to members.
+    pub(super) copied_bytes: AtomicU64,
+    pub(super) recorder: Recorder,
+    pub(super) _charge: Charge,
+}
+
+/// How operations are carried out.
+#[derive(Debug)]
+pub(super) enum Engine {
+    /// All members are memory.
+    Memory(MemoryEngine),
+    /// Members may make commands wait: a window orders them.
+    Window {
+        window: Arc<Window>,
+        legs: Arc<Legs>,
+        workers: Mutex<Vec<JoinHandle<()>>>,
+    },
+}
+
+impl Core {
+    pub(super) fn volume(&self, place: usize) -> &dyn ManagedVolume {
+        &*self.members.get(place).volume
+    }
+
+    pub(super) fn bench(&self) -> Bench<'_> {
+        Bench {
+            geometry: self.geometry,
+            members: &self.members,
+            standings: &self.standings,
+        }
+    }
+
+    /// Calls `copy` while nothing changes the bytes of `range`.
+    pub(super) fn exclude<T>(&self, range: ByteRange, copy: impl FnOnce() -> T) -> T {
+        match &self.engine {
+            Engine::Memory(memory) => {
+                let _held = memory.exclude(&[range]);
+                copy()
+            }
+            Engine::Window { legs, .. } => {
+                let _held = legs.exclude(range);
+                copy()
+            }
+        }
+    }
+
+    /// Ends what carries operations out, while sessions may still refer to the mirror.
+    pub(super) fn close(&self) {
+        if let Engine::Window {
+            window,
+            legs,
+            workers,
+        } = &self.engine
+        {
+            window.close();
+            legs.close();
+            let mut workers = workers.lock().unwrap_or_else(PoisonError::into_inner);
+            for worker in workers.drain(..) {
+                // A panic of it has been reported; there is nothing left to wait for.
+                let _ = worker.join();
+            }
+        }
+    }
+}
+
+impl Engine {
+    /// The engine for these members.
+    ///
+    /// # Errors
+    /// If memory cannot be allocated or a thread not be started.
+    pub(super) fn new(
+        geometry: Geometry,
+        members: &[Member],
+        standings: &Arc<Standings>,
+        platform: &Platform,
+    ) -> Result<Self, VolumeError> {
+        if members.iter().all(|member| member.store().is_some()) {
+            return Ok(Self::Memory(MemoryEngine::new()));
+        }
+        let legs = Arc::new(Legs::new(standings));
+        let window = Arc::new(Window::new(
+            geometry,
+            WindowOptions {
+                frame_bytes: FRAME_BYTES,
+                memory_bytes_max: WINDOW_BYTES_MAX,
+            },
+            Arc::clone(&legs) as Arc<dyn Backing>,
+            Arc::clone(&platform.budget),
+            Arc::clone(&platform.relay) as _,
+        ));
+        let engine = Self::Window {
+            window,
+            legs,
+            workers: Mutex::default(),
+        };
+        for (place, member) in members.iter().enumerate() {
+            engine.add(place, member, platform)?;
+        }
+        Ok(engine)
+    }
+
+    /// Carries operations out on another member, too. Members of memory need nothing.
+    ///
+    /// # Errors
+    /// If memory cannot be allocated or a thread not be started.
+    pub(super) fn add(
+        &self,
+        place: usize,
+        member: &Member,
+        platform: &Platform,
+    ) -> Result<(), VolumeError> {
+        let Self::Window {
+            window,
+            legs,
+            workers,
+        } = self
+        else {
+            return Ok(());
+        };
+        let backing = VolumeBacking::new(&platform.relay);
+        let client = Arc::new(LegClient {
+            legs: Arc::clone(legs),
+            window: Arc::clone(window),
+            place,
+        });
+        let frame_bytes = FRAME_BYTES as usize;
+        let worker = backing.start(&member.volume, client, frame_bytes, platform)?;
+        legs.add(backing, member.store().is_some());
+        let mut workers = workers.lock().unwrap_or_else(PoisonError::into_inner);
+        workers.push(worker);
+        Ok(())
+    }
+}
+
+impl Drop for Engine {
+    /// Ends the threads of members if the mirror was never complete.
+    fn drop(&mut self) {
+        if let Self::Window { legs, .. } = self {
+            legs.close();
+        }
+    }
+}

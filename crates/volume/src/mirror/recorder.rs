@@ -1,0 +1,156 @@
+//! The record of a mirror, and what it means for the start.
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::sync::{Mutex, PoisonError};
+
+use image::HostFiles;
+
+use super::record::{Record, RecordFile};
+use super::regions::{Division, Regions};
+use crate::managed::Member;
+use crate::mirror_info::RecordError;
+use crate::{Origin, Platform};
+
+/// The mode of the folder of records.
+const FOLDER_MODE: u32 = 0o700;
+
+/// The record of a mirror of which a member outlives the program.
+#[derive(Debug)]
+pub(super) struct Recorder {
+    file: Option<RecordFile<HostFiles>>,
+    /// Why it could not be written.
+    problem: Mutex<Option<String>>,
+}
+
+/// What members miss when the mirror starts.
+pub(super) struct Start {
+    /// `None` for members in sync.
+    pub(super) missing: Vec<Option<Regions>>,
+    /// The regions in the record, if there is one.
+    pub(super) noted: Option<Regions>,
+}
+
+impl Recorder {
+    pub(super) fn new(platform: &Platform, members: &[Member]) -> Self {
+        let mut outlives = members.iter().map(outlives_program);
+        let path = platform.record.clone().filter(|_| outlives.any(|it| it));
+        Self {
+            file: path.map(|path| RecordFile::new(HostFiles, path)),
+            problem: Mutex::default(),
+        }
+    }
+
+    pub(super) const fn has_file(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// Finds which members are in sync, and writes the first record of this run.
+    ///
+    /// # Errors
+    /// If the record of an earlier run cannot be used, or this one not be written.
+    pub(super) fn start(
+        &self,
+        division: Division,
+        members: &[Member],
+        origin: Origin,
+    ) -> Result<Start, RecordError> {
+        let mut all = Regions::none(division);
+        all.insert_all();
+        let Some(file) = &self.file else {
+            return Ok(Start {
+                missing: all_but(members, 0, |_| all.clone()),
+                noted: None,
+            });
+        };
+        let (source, differ) = match origin {
+            Origin::New => {
+                file.create_folder(|folder| {
+                    DirBuilder::new()
+                        .recursive(true)
+                        .mode(FOLDER_MODE)
+                        .create(folder)
+                })?;
+                (0, all.clone())
+            }
+            Origin::Restored => {
+                let record = file.read(division)?;
+                (source_of(&record, members)?, record.regions)
+            }
+        };
+        let missing = all_but(members, source, |member| {
+            if outlives_program(member) {
+                differ.clone()
+            } else {
+                all.clone()
+            }
+        });
+        let mut noted = Regions::none(division);
+        missing
+            .iter()
+            .flatten()
+            .for_each(|missing| noted.insert_set(missing));
+        file.write(&Record {
+            in_sync: vec![members[source].name.clone()],
+            regions: noted.clone(),
+        })?;
+        Ok(Start {
+            missing,
+            noted: Some(noted),
+        })
+    }
+
+    /// Why the record could not be written the last time.
+    pub(super) fn problem(&self) -> Option<String> {
+        let problem = self.problem.lock();
+        problem.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Removes the record with its mirror.
+    pub(super) fn remove(&self) {
+        if let Some(file) = &self.file {
+            file.remove();
+        }
+    }
+
+    /// Writes that these members are in sync, and where the others may differ.
+    ///
+    /// # Errors
+    /// If the system refuses. That is its problem then.
+    pub(super) fn write(&self, in_sync: Vec<String>, regions: Regions) -> Result<(), RecordError> {
+        let Some(file) = &self.file else {
+            return Ok(());
+        };
+        let written = file.write(&Record { in_sync, regions });
+        let problem = written.as_ref().err().map(ToString::to_string);
+        *self.problem.lock().unwrap_or_else(PoisonError::into_inner) = problem;
+        written
+    }
+}
+
+/// The member that has the contents: one that was in sync, and can be used at once if there is one.
+fn source_of(record: &Record, members: &[Member]) -> Result<usize, RecordError> {
+    let candidates = members.iter().enumerate();
+    let candidates = candidates
+        .filter(|(_, member)| record.in_sync.contains(&member.name) && outlives_program(member));
+    let by_readiness = candidates.min_by_key(|(_, member)| !member.volume.is_ready());
+    let source = by_readiness.map(|(place, _)| place);
+    source.ok_or_else(|| RecordError::Lost {
+        members: record.in_sync.join(", "),
+    })
+}
+
+/// What each member misses, except for one, which is in sync.
+fn all_but(
+    members: &[Member],
+    source: usize,
+    missing: impl Fn(&Member) -> Regions,
+) -> Vec<Option<Regions>> {
+    let members = members.iter().enumerate();
+    let missing = |(place, member)| (place != source).then(|| missing(member));
+    members.map(missing).collect()
+}
+
+fn outlives_program(member: &Member) -> bool {
+    member.volume.storage().outlives_program()
+}

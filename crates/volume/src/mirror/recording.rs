@@ -1,0 +1,51 @@
+//! The thread that keeps the record of a mirror.
+
+use std::time::{Duration, Instant};
+
+use window::BackingClient as _;
+
+use super::core::{Core, Engine};
+use super::standing::ToRecord;
+use crate::members::bits;
+use crate::mirror_info::RecordError;
+
+/// How often regions are removed from the record in which members do not differ any more.
+const FORGET_PERIOD: Duration = Duration::from_secs(5);
+/// How long after a failure the record is written again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Keeps the record until the mirror closes.
+pub(super) fn run(core: &Core) {
+    let Engine::Window { window, legs, .. } = &core.engine else {
+        return;
+    };
+    while !core.standings.is_closing() {
+        let record = core.standings.wait_for_record(FORGET_PERIOD);
+        let Some(record) = record.or_else(|| legs.forget()) else {
+            continue;
+        };
+        let is_written = write(core, &record).is_ok();
+        if is_written {
+            core.standings.recorded(record);
+        }
+        for (id, result) in legs.resume(is_written) {
+            window.done(id, result.map(|()| &[][..]));
+        }
+        if !is_written {
+            core.standings.pause(Instant::now() + RETRY);
+        }
+    }
+}
+
+/// Writes what the next run has to know, after all threads have ended.
+pub(super) fn end(core: &Core) {
+    if let Some(record) = core.standings.last_record() {
+        // Without it, the next run copies more.
+        let _ = write(core, &record);
+    }
+}
+
+fn write(core: &Core, record: &ToRecord) -> Result<(), RecordError> {
+    let names = bits(record.in_sync).map(|place| core.members.get(place).name.clone());
+    core.recorder.write(names.collect(), record.regions.clone())
+}

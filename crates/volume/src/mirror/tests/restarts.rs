@@ -1,0 +1,170 @@
+//! Mirrors after restarts and crashes.
+
+use std::path::Path;
+
+use block::testing::{Folder, VecVolume};
+use image::HostFiles;
+
+use super::super::record::{Record, RecordFile};
+use super::*;
+
+/// Two members that outlive the program, and the file with the record.
+struct Lasting {
+    folder: Folder,
+    bed: Bed,
+}
+
+impl Lasting {
+    fn new() -> Self {
+        let disks = [(); 2].map(|()| Arc::new(VecVolume::new(BlockSize::B512, BLOCKS)));
+        let folder = Folder::new();
+        let record = folder.join("records/m");
+        let bed = Self::bed(disks, &record, Origin::New).expect("it is new");
+        bed.wait_until_in_sync();
+        let it = Self { folder, bed };
+        let until = Instant::now() + PATIENCE;
+        while it.record().in_sync.len() < 2 {
+            assert!(Instant::now() < until, "{:?}", it.record());
+            thread::sleep(Duration::from_millis(1));
+        }
+        it
+    }
+
+    fn bed(
+        disks: [Arc<VecVolume>; 2],
+        record: &Path,
+        origin: Origin,
+    ) -> Result<Bed, Arc<dyn ManagedVolume>> {
+        let relay = Relay::new(Arc::<Reports>::default());
+        let late = disks.map(|disk| {
+            let late = LateVolume::over(disk);
+            late.set_lateness(Lateness::Never);
+            Arc::new(Managed::new(late))
+        });
+        let members: Vec<_> = late.iter().map(|late| Arc::clone(late) as _).collect();
+        let mirror = mirror_in(&members, &relay, origin, Some(record.to_owned()));
+        let mirror = mirror.expect("the members fit");
+        if mirror.storage().mirror().is_none() {
+            return Err(mirror);
+        }
+        Ok(Bed {
+            relay,
+            members,
+            late: late.to_vec(),
+            mirror,
+        })
+    }
+
+    fn record(&self) -> Record {
+        let file = RecordFile::new(HostFiles, self.folder.join("records/m"));
+        file.read(Division::new(BLOCKS * 512)).expect("it is whole")
+    }
+
+    fn disk(&self, member: usize) -> &VecVolume {
+        self.bed.late[member].volume().disk()
+    }
+
+    /// The mirror as it is after a crash at this moment.
+    fn after_a_crash(&self) -> Result<Bed, Arc<dyn ManagedVolume>> {
+        let disks = [0, 1].map(|member| {
+            let disk = VecVolume::new(BlockSize::B512, BLOCKS);
+            disk.fill(0, &self.disk(member).contents());
+            Arc::new(disk)
+        });
+        let copy = self.folder.join("copy");
+        std::fs::copy(self.folder.join("records/m"), &copy).expect("it exists");
+        Self::bed(disks, &copy, Origin::Restored)
+    }
+}
+
+#[test]
+fn a_member_out_of_sync_is_not_read_after_a_crash_either() {
+    let it = Lasting::new();
+    it.disk(0).set_failure(Some(Status::NotReady));
+    it.bed.write(5, 1).expect("m1 takes it");
+    // The write was answered, so the record does not name m0 any more.
+    assert_eq!(it.record().in_sync, ["m1"]);
+    let after = it.after_a_crash().expect("m1 is in sync");
+    assert_eq!(after.read(5), Ok(1));
+    after.wait_until_in_sync();
+    assert_eq!(after.held(0, 5), 1);
+}
+
+#[test]
+fn a_region_is_recorded_before_it_is_written_and_only_such_regions_are_copied_after_a_crash() {
+    let it = Lasting::new();
+    let until = Instant::now() + PATIENCE;
+    // Regions of the first copies are forgotten in the background.
+    while !it.record().regions.is_empty() {
+        assert!(Instant::now() < until);
+        thread::sleep(Duration::from_millis(20));
+    }
+    it.bed.late[0].volume().stop_next_write();
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| it.bed.write(REGION + 1, 7));
+        while !it.bed.late[0].volume().is_stopped() || it.bed.held(1, REGION + 1) != 7 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(it.record().regions.next(0), Some(1));
+        // What nobody wrote, to see what is copied.
+        it.disk(1).fill(3 * 512, &[9; 512]);
+        let after = it.after_a_crash().expect("both were in sync");
+        after.wait_until_in_sync();
+        let held = [0, 1].map(|member| after.held(member, REGION + 1));
+        assert_eq!(held[0], held[1]);
+        assert_eq!((after.held(0, 3), after.held(1, 3)), (0, 9));
+        it.bed.late[0].volume().go_on();
+        writer.join().expect("no panic").expect("both take it");
+    });
+}
+
+#[test]
+fn a_mirror_that_ended_in_order_copies_nothing_and_a_removed_one_leaves_no_record() {
+    let it = Lasting::new();
+    it.bed.write(5, 1).expect("both take it");
+    it.bed.mirror().fail_member("m1").expect("m0 is in sync");
+    it.bed.write(2 * REGION, 2).expect("m0 takes it");
+    let disks = [0, 1].map(|member| {
+        let disk = VecVolume::new(BlockSize::B512, BLOCKS);
+        disk.fill(0, &it.disk(member).contents());
+        Arc::new(disk)
+    });
+    let path = it.folder.join("records/m");
+    drop(it.bed);
+    let again = Lasting::bed(disks, &path, Origin::Restored).expect("m0 is in sync");
+    again.wait_until_in_sync();
+    assert_eq!(again.mirror().info().resynced_bytes, MIB);
+    assert_eq!(again.held(1, 2 * REGION), 2);
+    again.mirror.remove();
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_mirror_without_a_record_that_can_be_used_is_offline_and_says_why() {
+    let it = Lasting::new();
+    std::fs::write(it.folder.join("records/m"), "ramport-mirror 1\n").expect("it exists");
+    let offline = it.after_a_crash().err().expect("it is damaged");
+    let problem = offline.storage().problem().expect("it is offline");
+    assert!(problem.contains("is missing or damaged"), "{problem}");
+    assert!(!offline.is_ready());
+}
+
+#[test]
+fn a_mirror_whose_record_cannot_be_written_fails_writes_and_recovers() {
+    let it = Lasting::new();
+    let (folder, away) = (it.folder.join("records"), it.folder.join("away"));
+    std::fs::rename(&folder, &away).expect("it exists");
+    it.disk(0).set_failure(Some(Status::NotReady));
+    assert!(it.bed.write(0, 1).is_err());
+    let problem = it.bed.mirror.storage().problem().expect("it cannot write");
+    assert!(problem.starts_with("cannot "), "{problem}");
+    it.disk(0).set_failure(None);
+    std::fs::rename(&away, &folder).expect("it exists");
+    let until = Instant::now() + PATIENCE;
+    while it.bed.write(0, 2).is_err() {
+        assert!(Instant::now() < until);
+        thread::sleep(Duration::from_millis(20));
+    }
+    it.bed.wait_until_in_sync();
+    assert_eq!((it.bed.held(0, 0), it.bed.held(1, 0)), (2, 2));
+}
