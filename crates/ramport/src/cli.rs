@@ -43,7 +43,7 @@ use values::{
     parse_attach, parse_cores, parse_fault, parse_host_luns, parse_iscsi_portal, parse_memory,
     parse_nvme_rdma_portal, parse_period, parse_portal, parse_range, parse_wait,
 };
-pub(crate) use volume_create::{AddMemberArgs, CacheArgs, MirrorArgs, VolumeCreateArgs};
+pub(crate) use volume_create::{AddMemberArgs, CacheArgs, MirrorArgs, ScrubArgs, VolumeCreateArgs};
 
 /// What `--version` prints after the name.
 const VERSION: &str = if cfg!(target_feature = "crt-static") {
@@ -394,6 +394,9 @@ pub(crate) enum VolumeVerb {
     /// Take a member of a mirror out of use, or use it again
     #[command(after_help = examples::VOLUME_MIRROR)]
     Mirror(MirrorArgs),
+    /// Compare what the members of a mirror hold while hosts use it
+    #[command(after_help = examples::VOLUME_SCRUB)]
+    Scrub(ScrubArgs),
     #[command(flatten)]
     Snapshots(SnapshotVerb),
     /// Copy a volume, a file or a disk of another machine to another

@@ -77,7 +77,7 @@ pub use memory::{
     Provision, huge_bytes_in_use,
 };
 pub use mirror::MirrorVolume;
-pub use mirror_info::{Cause, MirrorInfo, MirrorMember, RecordError, Role};
+pub use mirror_info::{Cause, MirrorInfo, MirrorMember, RecordError, Repair, Role, ScrubReport};
 pub use ram::RamVolume;
 pub use relay::{Connections, Relay};
 pub use saved::{

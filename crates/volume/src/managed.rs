@@ -21,7 +21,7 @@ use memory::{Progress, Snapshot, Store};
 
 use crate::cache_settings::{CacheSettings, CacheStatistics};
 use crate::filters::{FilterSpec, Filters};
-use crate::mirror_info::MirrorInfo;
+use crate::mirror_info::{MirrorInfo, Repair, ScrubReport};
 use crate::{ByteSize, VolumeError, VolumeSpec};
 
 /// The volume was removed.
@@ -173,7 +173,17 @@ pub trait Mirroring {
     /// If there is no such member.
     fn return_member(&self, name: &str) -> Result<(), VolumeError>;
 
-    /// Sets how many bytes per second are copied to members at most.
+    /// Compares what members in sync hold while hosts use the mirror; see [`Repair`]. `progress` may end that.
+    ///
+    /// # Errors
+    /// If no member can be read at some place.
+    fn scrub(
+        &self,
+        repair: Repair,
+        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<ScrubReport, VolumeError>;
+
+    /// Sets how many bytes per second are copied to members and compared at most.
     fn set_resync_rate(&self, rate: Option<ByteSize>);
 }
 

@@ -11,6 +11,7 @@
 //! in what is in flight. What a member misses is marked by region, and one thread copies it to the member
 //! when that returns (`docs/design/0019-mirrors.md`).
 
+mod access;
 mod core;
 mod legs;
 mod memory;
@@ -19,6 +20,7 @@ mod recorder;
 mod recording;
 mod regions;
 mod resync;
+mod scrub;
 mod standing;
 
 use std::ops::ControlFlow;
@@ -35,7 +37,7 @@ use block::{
 
 use crate::managed::{Member, Mirroring, Storage};
 use crate::members::{Members, bits};
-use crate::mirror_info::{MirrorInfo, MirrorMember};
+use crate::mirror_info::{MirrorInfo, MirrorMember, Repair, ScrubReport};
 use crate::{ByteSize, Origin, Platform, VolumeError, VolumeKind, VolumeSpec};
 
 use self::core::{Core, Engine};
@@ -209,6 +211,14 @@ impl Mirroring for MirrorVolume {
     fn return_member(&self, name: &str) -> Result<(), VolumeError> {
         self.core.standings.begin_return(self.place_of(name)?);
         Ok(())
+    }
+
+    fn scrub(
+        &self,
+        repair: Repair,
+        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<ScrubReport, VolumeError> {
+        scrub::scrub(&self.core, repair, progress).map_err(VolumeError::Storage)
     }
 
     fn set_resync_rate(&self, rate: Option<ByteSize>) {

@@ -1,7 +1,11 @@
 //! What volumes are made of: those that hold others, snapshots and clones.
 
-use server::{Force, ServerError, VolumeName};
+use std::ops::ControlFlow;
 
+use server::{Force, ServerError, VolumeName};
+use volume::Repair;
+
+use super::mirror_view::ScrubView;
 use super::{BusyGuard, Engine, EngineError};
 use crate::change::Change;
 use crate::definitions::{DefinitionFault, KindFields, Volume};
@@ -47,6 +51,28 @@ impl Engine {
         self.server().return_member(name, member)?;
         tracing::info!(volume = %name, %member, "a member of a mirror is used again");
         Ok(())
+    }
+
+    /// Compares what members of a mirror hold while hosts use it, and repairs differences if told to.
+    pub fn scrub_volume(
+        &self,
+        name: &VolumeName,
+        repair: Repair,
+    ) -> Result<ScrubView, EngineError> {
+        let total_bytes = self.server().volume(name)?.spec.size.0;
+        let busy = self.shared.busy.enter(name, "scrub", total_bytes)?;
+        let report = self.server().scrub_volume(name, repair, &mut |progress| {
+            busy.note(progress);
+            ControlFlow::Continue(())
+        })?;
+        let view = ScrubView::from(report);
+        tracing::info!(
+            volume = %name,
+            differing_bytes = view.differing_bytes,
+            repaired_bytes = view.repaired_bytes,
+            "scrubbed"
+        );
+        Ok(view)
     }
 
     /// Checks what a new volume is made of. Those volumes take no other change until the returned

@@ -283,6 +283,12 @@ Examples:
   Copy at most 100 MiB per second to members that missed something:
     ramport volume mirror m0 --resync-rate 100M";
 
+pub(crate) const VOLUME_SCRUB: &str = "\
+Examples:
+  Report where members of a mirror differ, and repair that:
+    ramport volume scrub m0
+    ramport volume scrub m0 --repair";
+
 pub(crate) const VOLUME_SHRINK: &str = "\
 Examples:
   By 512 MiB; data beyond the new end are lost:

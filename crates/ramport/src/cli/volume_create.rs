@@ -210,3 +210,12 @@ pub(crate) struct MirrorArgs {
     #[command(flatten)]
     pub(crate) changes: MirrorChanges,
 }
+
+#[derive(Debug, Args)]
+pub(crate) struct ScrubArgs {
+    /// The mirror
+    pub(crate) name: String,
+    /// Give the other members what the first member in sync holds where they differ
+    #[arg(long)]
+    pub(crate) repair: bool,
+}

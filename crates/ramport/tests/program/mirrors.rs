@@ -38,6 +38,12 @@ fn a_mirror_is_created_its_members_fail_and_return_and_stay_when_it_is_removed()
     let shown = daemon.json(&["volume", "show", "m0"]);
     assert_eq!(shown["resync_rate"], serde_json::Value::Null);
     assert_eq!(shown["mirror"]["members"][1]["state"], "in_sync");
+    let told = daemon.ok(&["volume", "scrub", "m0"]);
+    assert!(told.contains("the members hold the same"), "{told}");
+    let found = daemon.json(&["volume", "scrub", "m0", "--repair"]);
+    assert_eq!(found["compared_bytes"], 8 << 20);
+    let told = daemon.mistake(&["volume", "scrub", "c"]);
+    assert!(told.contains("not a mirror"), "{told}");
     let told = daemon.ok(&["volume", "rm", "m0"]);
     assert!(
         told.contains("its members stay with their contents: a, b"),

@@ -1,8 +1,11 @@
 //! Volumes that hold others: nothing else may use what they are made of.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use volume::{Extendable, Member, Mirroring, VolumeError, VolumeKind};
+use volume::{
+    Extendable, Member, Mirroring, Progress, Repair, ScrubReport, VolumeError, VolumeKind,
+};
 
 use super::targets::VolumeChange;
 use super::volumes::volume_error;
@@ -66,6 +69,24 @@ impl Server {
     /// If the volume is no mirror or has no such member.
     pub fn return_member(&self, name: &VolumeName, member: &VolumeName) -> Result<(), ServerError> {
         self.with_mirror(name, |mirror| mirror.return_member(member.as_str()))
+    }
+
+    /// Compares what members of a mirror in sync hold while hosts use it, and repairs differences if told to.
+    ///
+    /// # Errors
+    /// If the volume is no mirror, or no member can be read at some place.
+    pub fn scrub_volume(
+        &self,
+        name: &VolumeName,
+        repair: Repair,
+        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<ScrubReport, ServerError> {
+        let mut report = ScrubReport::default();
+        self.with_mirror(name, |mirror| {
+            report = mirror.scrub(repair, progress)?;
+            Ok(())
+        })?;
+        Ok(report)
     }
 
     /// Whether a volume is a member of a mirror of which others outlive the program, so that its contents are

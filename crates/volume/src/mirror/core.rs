@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use block::{ByteRange, Geometry};
+use block::{Blocks, ByteRange, Extent, Geometry, Lba};
 use memory::Charge;
 use window::{Backing, Window, WindowOptions};
 
@@ -61,6 +61,12 @@ impl Core {
             members: &self.members,
             standings: &self.standings,
         }
+    }
+
+    /// The blocks of bytes.
+    pub(super) fn extent(&self, range: ByteRange) -> Extent {
+        let shift = self.geometry.block_size.shift();
+        Extent::new(Lba(range.offset >> shift), Blocks(range.len >> shift))
     }
 
     /// Calls `copy` while nothing changes the bytes of `range`.
