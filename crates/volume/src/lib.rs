@@ -45,6 +45,7 @@ mod create;
 mod driver;
 mod file;
 pub mod filters;
+mod kind_changes;
 mod managed;
 mod members;
 mod mirror;

@@ -173,6 +173,19 @@ pub trait Mirroring {
     /// If there is no such member.
     fn return_member(&self, name: &str) -> Result<(), VolumeError>;
 
+    /// Uses another volume instead of a member while hosts use the mirror. Everything is copied to it in the
+    /// background. When this returns, nothing is in flight on the old member.
+    ///
+    /// # Errors
+    /// Those of [`check_replacement`](Self::check_replacement), or if memory could not be allocated.
+    fn replace_member(&self, old: &str, new: Member) -> Result<(), VolumeError>;
+
+    /// Checks a replacement: what sessions know of the mirror has to stay true.
+    ///
+    /// # Errors
+    /// If there is no such member, it has the only good copy, or the new one does not fit.
+    fn check_replacement(&self, old: &str, new: &Member) -> Result<(), VolumeError>;
+
     /// Compares what members in sync hold while hosts use the mirror; see [`Repair`]. `progress` may end that.
     ///
     /// # Errors

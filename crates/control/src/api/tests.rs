@@ -128,14 +128,13 @@ PATCH  200 /v1/volumes/mm {"resync_rate": "1M"}
 PATCH  409 /v1/volumes/p3 {"resync_rate": "1M"}
 POST   200 /v1/volumes/mm/members/p2/fail
 POST   409 /v1/volumes/mm/members/p1/fail
-POST   404 /v1/volumes/none/members/p1/fail
 POST   200 /v1/volumes/mm/members/p2/return
-POST   409 /v1/volumes/mm/members/p3/return
-POST   404 /v1/volumes/none/members/p1/return
+POST   200 /v1/volumes/mm/members/p2/replace/p3
+POST   409 /v1/volumes/l/members/p3/replace/p2
+POST   404 /v1/volumes/mm/members/p3/replace/none
 POST   200 /v1/volumes/mm/scrub?repair=true
 POST   400 /v1/volumes/mm/scrub?repair=perhaps
 POST   409 /v1/volumes/p3/scrub
-POST   404 /v1/volumes/none/scrub
 DELETE 204 /v1/volumes/mm
 DELETE 204 /v1/volumes/p1
 DELETE 204 /v1/volumes/p2

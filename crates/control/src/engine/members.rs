@@ -37,6 +37,36 @@ impl Engine {
         self.commit(&mut store, vec![change], Force::No, |_| false)
     }
 
+    /// Uses another volume instead of a member of a mirror while hosts use that.
+    pub fn replace_member(
+        &self,
+        name: &VolumeName,
+        old: &VolumeName,
+        new: &VolumeName,
+    ) -> Result<(), EngineError> {
+        if name == new {
+            return Err(ServerError::MemberOfItself(name.clone()).into());
+        }
+        let _busy = self.shared.busy.enter(name, "change", 0)?;
+        let _member = self.shared.busy.enter(new, "use by another volume", 0)?;
+        let mut store = self.begin();
+        let from = self.defined_volume(name)?;
+        self.defined_volume(new)?;
+        let is_free = self.read().check_free(std::iter::once(new.as_str()));
+        is_free.map_err(|fault| DefinitionFault::parent(name, fault))?;
+        self.server().check_replacement(name, old, new)?;
+        let to = Volume {
+            kind: KindFields(from.kind.0.with_replacement(old.as_str(), new.as_str())),
+            ..from
+        };
+        to.check(name)?;
+        let mut with_member = self.read().clone();
+        with_member.volumes.insert(Text(name.clone()), to.clone());
+        with_member.check_all_parents()?;
+        let change = Change::SetVolume(Text(name.clone()), to);
+        self.commit(&mut store, vec![change], Force::No, |_| false)
+    }
+
     /// Takes a member of a mirror out of use until it is returned.
     pub fn fail_member(&self, name: &VolumeName, member: &VolumeName) -> Result<(), EngineError> {
         let _busy = self.shared.busy.enter(name, "change", 0)?;

@@ -280,6 +280,9 @@ Examples:
   Take a member out of use, and use it again; only what it missed is copied:
     ramport volume mirror m0 --fail b
     ramport volume mirror m0 --return b
+  Replace a member while hosts use the mirror:
+    ramport volume create c --size 1G
+    ramport volume mirror m0 --replace b=c
   Copy at most 100 MiB per second to members that missed something:
     ramport volume mirror m0 --resync-rate 100M";
 

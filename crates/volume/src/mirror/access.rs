@@ -61,7 +61,9 @@ impl Access {
         let volume = Arc::clone(&core.members.get(member).volume);
         match core.engine {
             Engine::Memory(_) => Self::Direct(volume),
-            Engine::Window { .. } => Self::Driven(Driver::new(&core.relay, volume, PATIENCE)),
+            Engine::Window { .. } => {
+                Self::Driven(Driver::new(&core.platform.relay, volume, PATIENCE))
+            }
         }
     }
 

@@ -15,7 +15,7 @@ use super::standing::Standings;
 use crate::managed::Member;
 use crate::members::Members;
 use crate::volume_backing::VolumeBacking;
-use crate::{ManagedVolume, Platform, Relay, VolumeError};
+use crate::{ManagedVolume, Platform, VolumeError};
 
 /// As a volume in a file has them.
 const FRAME_BYTES: u32 = 64 << 10;
@@ -28,13 +28,14 @@ pub(super) struct Core {
     pub(super) members: Members,
     pub(super) standings: Arc<Standings>,
     pub(super) engine: Engine,
-    pub(super) relay: Arc<Relay>,
+    pub(super) platform: Platform,
     /// Bytes per second that are copied to members at most; 0 for no limit.
     pub(super) resync_rate: AtomicU64,
     /// Bytes that were copied to members.
     pub(super) copied_bytes: AtomicU64,
     pub(super) recorder: Recorder,
-    pub(super) _charge: Charge,
+    /// The memory of what is known of members.
+    pub(super) charges: Mutex<Vec<Charge>>,
 }
 
 /// How operations are carried out.
@@ -80,6 +81,17 @@ impl Core {
                 let _held = legs.exclude(range);
                 copy()
             }
+        }
+    }
+
+    /// Waits until nothing is in flight on a member that was replaced.
+    pub(super) fn retire(&self, place: usize) {
+        match &self.engine {
+            Engine::Memory(memory) => drop(memory.exclude(&[ByteRange {
+                offset: 0,
+                len: self.geometry.len_bytes(),
+            }])),
+            Engine::Window { legs, .. } => legs.retire(place),
         }
     }
 

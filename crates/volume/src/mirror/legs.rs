@@ -24,7 +24,7 @@ use crate::volume_backing::{Client, VolumeBacking, meaning_of};
 pub(super) struct Legs {
     standings: Arc<Standings>,
     table: Mutex<Table>,
-    /// A request has ended.
+    /// A member has answered.
     ended: Condvar,
     /// Held while a range is excluded.
     excluding: Mutex<()>,
@@ -119,6 +119,14 @@ impl Legs {
         }
     }
 
+    /// Waits until a member that gets no requests any more has answered all, and ends its thread.
+    pub(super) fn retire(&self, place: usize) {
+        let is_busy = |table: &mut Table| table.places[place].in_flight != 0;
+        let table = self.ended.wait_while(self.table(), is_busy);
+        let table = table.unwrap_or_else(PoisonError::into_inner);
+        table.places[place].backing.close();
+    }
+
     /// The members have carried out what was submitted when their threads end.
     pub(super) fn close(&self) {
         for place in &self.table().places {
@@ -201,6 +209,7 @@ impl Legs {
     ) -> Option<Result<(), BackingError>> {
         let table = &mut *self.table();
         table.places[place].in_flight -= 1;
+        self.ended.notify_all();
         let split = table.requests.get_mut(&id)?;
         let request = split.request;
         split.waiting &= !(1 << place);
@@ -226,7 +235,6 @@ impl Legs {
             return None;
         }
         let split = table.requests.remove(&id)?;
-        self.ended.notify_all();
         let over = self.end(&split).map_err(meaning_of);
         if request.op != BackingOp::Read && !self.standings.has_recorded_roles() {
             table.held.push((id, over));

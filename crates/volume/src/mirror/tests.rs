@@ -17,6 +17,7 @@ use crate::{
     create_composite,
 };
 
+mod changes;
 mod restarts;
 
 /// Four regions.
@@ -637,83 +638,6 @@ fn copies_keep_to_the_rate() {
         "{:?}",
         began.elapsed()
     );
-}
-
-#[test]
-fn a_scrub_reports_and_repairs_what_differs_while_hosts_write() {
-    for bed in Bed::pairs() {
-        let differing = [3, 200, 300, 3 * REGION];
-        for lba in differing {
-            // The other member is not told.
-            let extent = Extent::new(Lba(lba), Blocks(1));
-            let data = &[0xBD; 512];
-            bed.members[1]
-                .execute(Op::Write { extent, data })
-                .expect("in range");
-        }
-        let is_over = AtomicBool::new(false);
-        thread::scope(|scope| {
-            let writer = scope.spawn(|| {
-                let mut driver = bed.driver();
-                let mut byte = 0_u8;
-                while !is_over.load(Ordering::Acquire) {
-                    byte = byte.wrapping_add(1);
-                    // Not in the pieces that differ.
-                    let extent = Extent::new(Lba(REGION), Blocks(256));
-                    let data = vec![byte; 256 * 512];
-                    driver
-                        .write(extent, &data, Persistence::Volatile)
-                        .expect("both take it");
-                }
-            });
-            let scrub = |repair| {
-                let mut last = 0;
-                let report = bed.mirror().scrub(repair, &mut |progress| {
-                    last = progress.done_bytes;
-                    ControlFlow::Continue(())
-                });
-                assert_eq!(last, BLOCKS * 512);
-                report.expect("both can be read")
-            };
-            let found = scrub(Repair::No);
-            assert_eq!(found.compared_bytes, BLOCKS * 512);
-            let starts: Vec<_> = found
-                .ranges
-                .iter()
-                .map(|range| range.offset / 512)
-                .collect();
-            // 128 blocks are a piece; the first three are one range.
-            assert_eq!(
-                (starts, found.differing_bytes),
-                (vec![0, 3 * REGION], 4 * (64 << 10))
-            );
-            assert_eq!((found.repaired_bytes, bed.held(1, 3)), (0, 0xBD));
-            let repaired = scrub(Repair::Yes);
-            assert_eq!(repaired.repaired_bytes, 4 * (64 << 10));
-            assert_eq!(scrub(Repair::No).differing_bytes, 0);
-            is_over.store(true, Ordering::Release);
-            writer.join().expect("no panic");
-        });
-        assert!(contents(&*bed.members[0]) == contents(&*bed.members[1]));
-        assert_eq!(bed.held(1, 3), 0);
-    }
-}
-
-#[test]
-fn a_scrub_leaves_what_cannot_be_read_to_the_resync() {
-    let bed = Bed::new(2, 0b10);
-    let late = bed.late[0].volume();
-    late.set_lateness(Lateness::Never);
-    bed.write(3, 1).expect("both take it");
-    late.disk().set_failure(Some(Status::ReadError));
-    let report = bed
-        .mirror()
-        .scrub(Repair::Yes, &mut no_progress)
-        .expect("m0 can be read");
-    assert_eq!(report.differing_bytes, 0);
-    assert_eq!(bed.member(1).role, Role::Absent);
-    late.disk().set_failure(None);
-    bed.wait_until_in_sync();
 }
 
 #[test]

@@ -4,7 +4,7 @@ use control::{MemberState, MemberView, MirrorView, ScrubView, VolumePatch, Volum
 
 use super::super::Daemon;
 use super::{get, path, show, with_progress};
-use crate::cli::{MirrorArgs, ScrubArgs};
+use crate::cli::{MirrorArgs, Replacement, ScrubArgs};
 use crate::failure::Failure;
 use crate::output;
 use crate::units::bytes;
@@ -24,6 +24,11 @@ pub(super) fn change(daemon: &Daemon, args: &MirrorArgs) -> Result<(), Failure> 
             let path = format!("{}/members/{}/{act}", path(&args.name), path_part(member));
             let _: VolumeView = daemon.client.post(&path, &())?;
         }
+    }
+    if let Some(Replacement { old, new }) = &changes.replace {
+        let members = format!("{}/members/{}", path(&args.name), path_part(old));
+        let path = format!("{members}/replace/{}", path_part(new));
+        let _: VolumeView = daemon.client.post(&path, &())?;
     }
     show(daemon, &get(daemon, &args.name)?)
 }
