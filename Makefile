@@ -22,7 +22,7 @@ test: build
 	@scripts/deps.sh test
 	$(CARGO) fmt --check
 	$(CARGO) clippy --workspace --all-targets -- --deny warnings
-	$(CARGO) test --workspace --no-fail-fast
+	PROPTEST_RNG_SEED=1 $(CARGO) test --workspace --no-fail-fast
 	$(CARGO) xtask tidy
 	tests/shell/run
 	tests/docs/run
@@ -41,7 +41,7 @@ test-adapters: build
 test-long: build
 	@scripts/deps.sh test
 	RAMPORT_SIM_SEEDS=500 $(CARGO) test --release --package sim --test protocols
-	PROPTEST_CASES=10000 $(CARGO) test --release --lib $(addprefix --package ,bench control fabric iscsi memory roce session volume)
+	PROPTEST_CASES=10000 $(CARGO) test --release --lib $(addprefix --package ,bench control fabric image iscsi memory net roce session volume window)
 	$(CARGO) build --package server --examples
 	ROUNDS=1000 RAMPORT_VM_TEST_LIMIT_S=6000 tests/vm/run --jobs 2 --only '90-*/many*' nvme-tcp nvme-rdma iser
 	tests/fuzz/run

@@ -25,6 +25,16 @@ pub use folder::Folder;
 pub use late::{LateVolume, Lateness};
 pub use turn::Turn;
 
+/// How many cases a property test plays whose cases take longer than most: `usual`, or as many times more as `PROPTEST_CASES` asks
+/// of other tests, whose usual number is 256.
+pub fn cases(usual: u32) -> u32 {
+    let asked = std::env::var("PROPTEST_CASES").ok();
+    let asked: Option<u64> = asked.and_then(|cases| cases.parse().ok());
+    asked.map_or(usual, |asked| {
+        (u64::from(usual) * asked / 256).clamp(1, 1 << 24) as u32
+    })
+}
+
 /// Runs a fuzz target over its corpus, `fuzz/corpus/name`, and returns the number of inputs.
 /// Panics if the corpus cannot be read.
 pub fn replay(name: &str, target: fn(&[u8])) -> usize {

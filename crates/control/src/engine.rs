@@ -37,6 +37,7 @@ use std::time::{Duration, SystemTime};
 
 use server::{Force, PortalDefinition, ReservationFeed, Server, ServerConfig, VolumeName};
 use uuid::Uuid;
+use volume::Loader;
 
 use crate::change::{Change, describe};
 use crate::definitions::Definitions;
@@ -59,7 +60,8 @@ pub use remote::PathView;
 pub(crate) use remote::RemoteWatch;
 pub use restore::RestoreError;
 pub use saves::{
-    DamagedRange, LastSaveView, RestoreRequest, RestoredView, SaveRequest, SaveView, SavedView,
+    DamageView, DamagedRange, LastSaveView, RestoreRequest, RestoredView, SaveRequest, SaveView,
+    SavedView,
 };
 pub(crate) use shortage::ShortageLog;
 pub use snapshots::NewSnapshots;
@@ -100,6 +102,8 @@ struct Shared {
     /// Written by the holder of `store` alone.
     shutdown_saves: Mutex<ShutdownSaves>,
     save_thread: SaveThread,
+    /// What the save thread had not finished when it was stopped.
+    unfinished: Mutex<Vec<(VolumeName, Loader)>>,
     /// Why the portals that could not be opened are closed.
     closed: Mutex<BTreeMap<PortalDefinition, String>>,
     busy: Busy,
@@ -184,6 +188,7 @@ impl Engine {
                 saves: Mutex::new(saves),
                 shutdown_saves: Mutex::new(shutdown_saves),
                 save_thread: SaveThread::default(),
+                unfinished: Mutex::default(),
                 closed: Mutex::new(closed),
                 busy: Busy::default(),
                 saving: Busy::default(),

@@ -36,7 +36,7 @@ pub use definitions::{
     Secret, SecretFileError, Target, ToldBy, Volume,
 };
 pub use engine::{
-    AttachmentView, CacheView, CapacityView, ChapView, Comparison, Contents, CopyView,
+    AttachmentView, CacheView, CapacityView, ChapView, Comparison, Contents, CopyView, DamageView,
     DamagedRange, Engine, EngineError, Figures, HostView, IfClosed, IscsiConnectionView,
     IscsiSessionView, IscsiState, KindView, LastSaveView, LostContents, MemberState, MemberView,
     MirrorView, NamespaceView, NewCopy, NewSnapshots, OpenError, PathView, PortalFigures,
@@ -52,4 +52,4 @@ pub use secret_file::is_exposed;
 pub use server::{CopyFailure, CopyPlace, Force, RemoteError, check_url, copy_outside};
 pub use store::StoreError;
 pub use text::{Period, Portal, PortalFault, Size, Text, TextFault, Written, parse};
-pub use volume::{ByteSize, CacheModeName, CacheSettings, Provision, VolumeKind};
+pub use volume::{ByteSize, CacheModeName, CacheSettings, Damage, Provision, VolumeKind};

@@ -20,7 +20,7 @@ mod writer;
 pub use error::{FileStep, ImageError, WriteError};
 pub use files::{Files, HostFiles, ReadAt};
 pub use format::{CHUNK_BYTES, Label};
-pub use reader::{Chunk, Image};
+pub use reader::{Chunk, ChunkBuffers, Image};
 pub use writer::{Replace, Source, Written, write};
 
 #[cfg(test)]

@@ -19,7 +19,28 @@ pub struct Image<R> {
     file: R,
     label: Label,
     index: Vec<IndexEntry>,
+    /// Where every [`ENTRIES_PER_START`]th chunk begins in the file.
+    starts: Vec<u64>,
     file_bytes: u64,
+}
+
+/// How many lengths are added up at most to find a chunk in the file.
+const ENTRIES_PER_START: usize = 64;
+
+/// Room for a chunk as it is in the file and as it is in the volume.
+#[derive(Debug)]
+pub struct ChunkBuffers {
+    stored: Vec<u8>,
+    plain: Vec<u8>,
+}
+
+impl Default for ChunkBuffers {
+    fn default() -> Self {
+        Self {
+            stored: vec![0; CHUNK_BYTES as usize],
+            plain: vec![0; CHUNK_BYTES as usize],
+        }
+    }
 }
 
 /// A chunk of a file.
@@ -45,10 +66,12 @@ impl<R: ReadAt> Image<R> {
         accept(&label)?;
         let file_bytes = file.len_bytes().map_err(read_failed)?;
         let index = read_index(&file, file_bytes, &header, &label)?;
+        let starts = starts_of(&index);
         Ok(Self {
             file,
             label,
             index,
+            starts,
             file_bytes,
         })
     }
@@ -78,30 +101,85 @@ impl<R: ReadAt> Image<R> {
         &self,
         each: &mut dyn FnMut(Chunk<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut stored = vec![0; CHUNK_BYTES as usize];
-        let mut plain = vec![0; CHUNK_BYTES as usize];
-        let mut at = HEADER_BYTES as u64;
-        for entry in &self.index {
-            let number = entry.number.get();
-            let len = IndexEntry::chunk_len(number, self.label.size_bytes);
-            let stored = &mut stored[..entry.stored_bytes.get() as usize];
-            let read = match self.file.read_at(at, stored) {
-                Ok(()) => unpack(stored, &mut plain[..len as usize]),
-                // Its medium is damaged there.
-                Err(error) if error.raw_os_error() == Some(Errno::IO.raw_os_error()) => None,
-                Err(error) => return Err(read_failed(error).into()),
-            };
-            at += u64::from(entry.stored_bytes.get());
-            each(Chunk {
-                range: ByteRange {
-                    offset: u64::from(number) * CHUNK_BYTES,
-                    len,
-                },
-                bytes: read.filter(|bytes| crc32c::crc32c(bytes) == entry.crc.get()),
-            })?;
+        let mut buffers = ChunkBuffers::default();
+        for index in 0..self.index.len() {
+            each(self.chunk(index, &mut buffers)?)?;
         }
         Ok(())
     }
+
+    /// The numbers of the chunks that the file holds, in ascending order: offsets in the volume,
+    /// divided by [`CHUNK_BYTES`].
+    pub fn numbers(&self) -> impl ExactSizeIterator<Item = u32> + '_ {
+        self.index.iter().map(|entry| entry.number.get())
+    }
+
+    /// The number at a position among the [`numbers`](Self::numbers).
+    pub fn number(&self, position: usize) -> Option<u32> {
+        self.index.get(position).map(|entry| entry.number.get())
+    }
+
+    /// Where chunk `number` stands among the [`numbers`](Self::numbers), if the file holds it.
+    pub fn position(&self, number: u32) -> Option<usize> {
+        let found = self
+            .index
+            .binary_search_by_key(&number, |entry| entry.number.get());
+        found.ok()
+    }
+
+    /// Reads the chunk at a position among the [`numbers`](Self::numbers).
+    ///
+    /// # Errors
+    /// If the file cannot be read, for a reason other than damage.
+    ///
+    /// # Panics
+    /// If the file holds fewer chunks.
+    pub fn chunk<'a>(
+        &self,
+        position: usize,
+        buffers: &'a mut ChunkBuffers,
+    ) -> Result<Chunk<'a>, ImageError> {
+        let entry = &self.index[position];
+        let number = entry.number.get();
+        let len = IndexEntry::chunk_len(number, self.label.size_bytes);
+        let stored = &mut buffers.stored[..entry.stored_bytes.get() as usize];
+        let bytes = match self.file.read_at(self.offset(position), stored) {
+            Ok(()) => unpack(stored, &mut buffers.plain[..len as usize]),
+            // Its medium is damaged there.
+            Err(error) if error.raw_os_error() == Some(Errno::IO.raw_os_error()) => None,
+            Err(error) => return Err(read_failed(error)),
+        };
+        Ok(Chunk {
+            range: ByteRange {
+                offset: u64::from(number) * CHUNK_BYTES,
+                len,
+            },
+            bytes: bytes.filter(|bytes| crc32c::crc32c(bytes) == entry.crc.get()),
+        })
+    }
+
+    /// Where the chunk at a position begins in the file.
+    fn offset(&self, position: usize) -> u64 {
+        let first = position - position % ENTRIES_PER_START;
+        self.starts[position / ENTRIES_PER_START] + stored_bytes(&self.index[first..position])
+    }
+}
+
+/// Where every [`ENTRIES_PER_START`]th chunk begins in the file.
+fn starts_of(index: &[IndexEntry]) -> Vec<u64> {
+    let mut at = HEADER_BYTES as u64;
+    let starts = index.chunks(ENTRIES_PER_START).map(|entries| {
+        let start = at;
+        at += stored_bytes(entries);
+        start
+    });
+    starts.collect()
+}
+
+/// How many bytes the chunks of these entries take in the file.
+fn stored_bytes(entries: &[IndexEntry]) -> u64 {
+    let stored = |entry: &IndexEntry| u64::from(entry.stored_bytes.get());
+    entries.iter().map(stored).sum()
 }
 
 /// The chunk that `stored` holds, with `plain` as its room.
@@ -183,9 +261,7 @@ fn is_consistent(index: &[IndexEntry], size_bytes: u64, index_offset: u64) -> bo
         let len = IndexEntry::chunk_len(entry.number.get(), size_bytes);
         (1..=len).contains(&u64::from(entry.stored_bytes.get()))
     };
-    let stored = |entry: &IndexEntry| u64::from(entry.stored_bytes.get());
-    let stored_bytes: u64 = index.iter().map(stored).sum();
     index.windows(2).all(ascends)
         && index.iter().all(fits)
-        && HEADER_BYTES as u64 + stored_bytes == index_offset
+        && HEADER_BYTES as u64 + stored_bytes(index) == index_offset
 }

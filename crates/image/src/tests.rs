@@ -81,7 +81,7 @@ fn small() -> VecSource {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(block::testing::cases(64)))]
     #[test]
     fn what_is_saved_is_read_back(
         blocks in 1..2000_usize,

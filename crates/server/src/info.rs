@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use fabric::LinkLayer;
 use volume::filters::FilterSpec;
-use volume::{Availability, CacheStatistics, MirrorInfo, PathInfo, VolumeSpec, WriteLock};
+use volume::{Availability, CacheStatistics, Damage, MirrorInfo, PathInfo, VolumeSpec, WriteLock};
 
 use crate::{
     HostDefinition, HostName, IoStatistics, PortalDefinition, RdmaProvider, RdmaSegmentation,
@@ -30,6 +30,8 @@ pub struct VolumeInfo {
     pub availability: Availability,
     /// Why it executes nothing, if it could not be opened.
     pub problem: Option<String>,
+    /// What cannot be read, because the file that it was restored from is damaged.
+    pub damage: Damage,
     /// The ways to its disk, if that is on another machine.
     pub paths: Vec<PathInfo>,
     /// What it has done as a cache, if it is one.

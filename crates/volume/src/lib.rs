@@ -42,10 +42,12 @@ mod cache_settings;
 mod composite;
 pub mod copy;
 mod create;
+mod damage;
 mod driver;
 mod file;
 pub mod filters;
 mod kind_changes;
+mod loading;
 mod managed;
 mod members;
 mod mirror;
@@ -65,6 +67,7 @@ pub use cache::CacheVolume;
 pub use cache_settings::{CacheMode, CacheModeName, CacheSettings, CacheStatistics, NoSuchMode};
 pub use composite::Composite;
 pub use create::{create, create_composite};
+pub use damage::Damage;
 pub use driver::{DriveError, Driver};
 pub use file::FileVolume;
 pub use file_io::HostDiskError;
@@ -82,7 +85,8 @@ pub use mirror_info::{Cause, MirrorInfo, MirrorMember, RecordError, Repair, Role
 pub use ram::RamVolume;
 pub use relay::{Connections, Relay};
 pub use saved::{
-    Damage, IfDamaged, RestoreError, Restored, SaveError, SaveId, Saved, Wanted, restore, save,
+    IfDamaged, LoadStep, Loader, RestoreError, Restored, SaveError, SaveId, Saved, Wanted,
+    begin_restore, restore, save, saved_form,
 };
 pub use size::{ByteSize, SizeError};
 pub use snapshot::{SnapshotVolume, changed_bytes, create_clone, roll_back, take_snapshots};

@@ -10,7 +10,7 @@
 use std::fmt::Debug;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Instant;
 
 use block::{
@@ -20,7 +20,9 @@ use block::{
 use memory::{Progress, Snapshot, Store};
 
 use crate::cache_settings::{CacheSettings, CacheStatistics};
+use crate::damage::Damage;
 use crate::filters::{FilterSpec, Filters};
+use crate::loading::Loading;
 use crate::mirror_info::{MirrorInfo, Repair, ScrubReport};
 use crate::{ByteSize, VolumeError, VolumeSpec};
 
@@ -32,6 +34,8 @@ const READ_ONLY: u8 = 1 << 1;
 const FILTERED: u8 = 1 << 2;
 /// Nothing is executed.
 const OFFLINE: u8 = 1 << 3;
+/// Some blocks are not read yet from the file that the volume is restored from.
+const LOADING: u8 = 1 << 4;
 
 /// What a kind of volume implements besides [`Volume`], so that it can be managed.
 pub trait Storage: Send + Sync + Debug {
@@ -278,11 +282,12 @@ pub enum Availability {
     Offline,
 }
 
-/// What the manager of a volume has set: lock, availability and filters.
+/// What the manager of a volume has set: lock, availability and filters; and what is not restored yet.
 #[derive(Debug, Default)]
 pub struct Controls {
     flags: AtomicU8,
     filters: Mutex<Filters>,
+    loading: RwLock<Option<Arc<Loading>>>,
 }
 
 impl Controls {
@@ -334,6 +339,40 @@ impl Controls {
     /// The filters that are set.
     pub fn filters(&self) -> FilterSpec {
         self.lock_filters().spec().clone()
+    }
+
+    /// What the file that the volume was restored from could not give, and no host has written since:
+    /// reads of it fail.
+    pub fn damage(&self) -> Damage {
+        let loading = self.loading();
+        loading.map_or_else(Damage::default, |loading| loading.damage())
+    }
+
+    /// Whether some of the volume is missing in memory.
+    pub(crate) fn is_loading(&self) -> bool {
+        self.has(LOADING)
+    }
+
+    /// Serves the volume, which is offline and holds zeros, while it is loaded.
+    pub(crate) fn begin_loading(&self, loading: Arc<Loading>) {
+        *self.loading.write().unwrap_or_else(PoisonError::into_inner) = Some(loading);
+        self.raise(LOADING);
+    }
+
+    /// The volume is what is in memory from now on: damaged parts become what was written there, or
+    /// zeros. Nothing is being loaded.
+    pub fn end_loading(&self) {
+        self.lower(LOADING);
+        *self.loading.write().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// What is not restored yet.
+    fn loading(&self) -> Option<Arc<Loading>> {
+        if !self.has(LOADING) {
+            return None;
+        }
+        let loading = self.loading.read();
+        loading.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// What lock, availability and filters say about a command. Never [`Admission::Later`] or
@@ -421,6 +460,28 @@ impl<V: Volume + Storage> Managed<V> {
     pub fn volume(&self) -> &V {
         &self.volume
     }
+
+    /// Has a command admitted that the controls permit.
+    fn admit_below(&self, now: Instant, intent: &Intent<'_>, ticket: Ticket) -> Admission {
+        let loading = self.controls.loading();
+        match loading.map_or(Admission::Now, |loading| loading.admit(intent, ticket)) {
+            Admission::Now => self.volume.admit(now, intent, ticket),
+            not_now => not_now,
+        }
+    }
+
+    /// Executes what the controls permit, while blocks are missing.
+    #[cold]
+    fn execute_while_loading(&self, op: Op<'_>) -> Result<(), Status> {
+        let Some(loading) = self.controls.loading() else {
+            return self.volume.execute(op);
+        };
+        let done = loading.execute(op, |op| self.volume.execute(op));
+        if loading.is_complete() {
+            self.controls.end_loading();
+        }
+        done
+    }
 }
 
 impl<V: Volume + Storage> ManagedVolume for Managed<V> {
@@ -455,20 +516,28 @@ impl<V: Volume + Storage> Volume for Managed<V> {
             return self.volume.admit(now, intent, ticket);
         }
         match self.controls.admit(now, intent) {
-            Admission::NotBefore(due) => self.volume.admit(now, intent, ticket).held_until(due),
+            Admission::NotBefore(due) => self.admit_below(now, intent, ticket).held_until(due),
             failed @ Admission::Fail(..) => failed,
-            _ => self.volume.admit(now, intent, ticket),
+            _ => self.admit_below(now, intent, ticket),
         }
     }
 
     fn execute(&self, op: Op<'_>) -> Result<(), Status> {
-        if self.controls.has(GONE | OFFLINE | READ_ONLY) {
+        if self.controls.has(GONE | OFFLINE | READ_ONLY | LOADING) {
             self.controls.check(&op)?;
+            return self.execute_while_loading(op);
         }
         self.volume.execute(op)
     }
 
     fn allocation(&self, range: ByteRange) -> Allocation {
+        if self.controls.has(LOADING) {
+            // What is missing may hold anything.
+            return Allocation {
+                allocated: true,
+                len_bytes: range.len,
+            };
+        }
         self.volume.allocation(range)
     }
 
@@ -485,6 +554,9 @@ impl<V: Volume + Storage> Volume for Managed<V> {
     }
 
     fn release(&self, ticket: Ticket) {
+        if let Some(loading) = self.controls.loading() {
+            loading.release(ticket);
+        }
         self.volume.release(ticket);
     }
 

@@ -80,6 +80,10 @@ impl Member {
 
     /// The store of a member that never makes commands wait and whose bytes can be pinned.
     pub(crate) fn store(&self) -> Option<&Arc<Store>> {
+        if self.volume.controls().is_loading() {
+            // Its store does not hold everything yet.
+            return None;
+        }
         self.volume.pinned()?;
         self.volume.storage().store()
     }

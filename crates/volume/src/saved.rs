@@ -3,6 +3,8 @@
 //! A save shows one moment, under I/O: it is written from a temporary snapshot. Neither blocks
 //! sessions; both take as long as the disk takes, so they need a thread that may wait.
 
+mod early;
+
 use std::fmt;
 use std::fs::File;
 use std::ops::ControlFlow;
@@ -10,14 +12,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use block::{Allocation, ByteRange, Status};
+use block::{Allocation, BlockSize, ByteRange, Status};
 use image::{
     Chunk, FileStep, Files as _, HostFiles, Image, ImageError, Label, Replace, Source, WriteError,
 };
 use memory::{MemoryError, Progress, Provision, Snapshot, Store};
 use uuid::Uuid;
 
+use crate::damage::Damage;
 use crate::{ByteSize, ManagedVolume, VolumeKind, VolumeSpec};
+
+pub use early::{LoadStep, Loader, begin_restore};
 
 /// Which save of a volume a file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +81,19 @@ pub struct Saved {
     pub held_bytes: u64,
 }
 
+impl From<&Image<File>> for Saved {
+    fn from(image: &Image<File>) -> Self {
+        let label = image.label();
+        let since_1970 = Duration::from_nanos(label.moment_unix_ns);
+        Self {
+            id: label.into(),
+            moment: SystemTime::UNIX_EPOCH + since_1970,
+            file_bytes: image.file_bytes(),
+            held_bytes: image.held_bytes(),
+        }
+    }
+}
+
 /// What was restored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Restored {
@@ -102,52 +120,6 @@ pub struct Wanted {
     pub only: Option<SaveId>,
     /// What becomes of damaged parts.
     pub if_damaged: IfDamaged,
-}
-
-/// Parts of a volume whose bytes in a file are damaged.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Damage {
-    /// The first [`RANGES_MAX`](Self::RANGES_MAX) of them, in order, not adjacent.
-    pub ranges: Vec<ByteRange>,
-    /// All bytes that are damaged.
-    pub total_bytes: u64,
-}
-
-impl Damage {
-    /// The most ranges that are listed.
-    pub const RANGES_MAX: usize = 16;
-
-    /// Whether nothing is damaged.
-    pub fn is_empty(&self) -> bool {
-        self.total_bytes == 0
-    }
-
-    fn add(&mut self, range: ByteRange) {
-        self.total_bytes += range.len;
-        let has_room = self.ranges.len() < Self::RANGES_MAX;
-        match self.ranges.last_mut() {
-            Some(last) if last.offset + last.len == range.offset => last.len += range.len,
-            _ if has_room => self.ranges.push(range),
-            _ => {}
-        }
-    }
-}
-
-/// The ranges, as `bytes 0 to 262143, 524288 to 786431`.
-impl fmt::Display for Damage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("bytes ")?;
-        for (index, range) in self.ranges.iter().enumerate() {
-            let separator = if index == 0 { "" } else { ", " };
-            let last = range.offset + range.len - 1;
-            write!(f, "{separator}{} to {last}", range.offset)?;
-        }
-        let listed_bytes: u64 = self.ranges.iter().map(|range| range.len).sum();
-        match self.total_bytes - listed_bytes {
-            0 => Ok(()),
-            more_bytes => write!(f, " and {more_bytes} more"),
-        }
-    }
 }
 
 /// Why a volume was not saved. Earlier saves are unchanged.
@@ -422,7 +394,7 @@ pub fn restore(
         }
     };
     Ok(Restored {
-        saved: restoration.saved(),
+        saved: Saved::from(&restoration.image),
         damage,
     })
 }
@@ -432,11 +404,37 @@ fn is_empty(store: &Store) -> bool {
     store.provision() == Provision::Thin && !store.is_clone() && store.allocated_bytes() == 0
 }
 
+/// The size and the block size of the volume that the file `path` holds.
+///
+/// # Errors
+/// If the file cannot be read, is no save, or has a damaged header or index.
+pub fn saved_form(path: &Path) -> Result<(ByteSize, BlockSize), RestoreError> {
+    let image = open_file(path, |_| Ok(()))?;
+    let label = image.label();
+    let block_size = match label.block_bytes {
+        4096 => BlockSize::B4096,
+        _ => BlockSize::B512,
+    };
+    Ok((ByteSize(label.size_bytes), block_size))
+}
+
 /// What `path` holds, which fits `volume`.
 fn open(
     volume: &dyn ManagedVolume,
     path: &Path,
     wanted: Wanted,
+) -> Result<Image<File>, RestoreError> {
+    let spec = volume.storage().spec();
+    open_file(path, |label: &Label| {
+        let misfit = misfit_of(label, path, &spec, wanted.only);
+        misfit.map_or(Ok(()), |misfit| Err(Failure::Restore(misfit)))
+    })
+}
+
+/// What `path` holds, if `accept` permits it.
+fn open_file(
+    path: &Path,
+    accept: impl FnOnce(&Label) -> Result<(), Failure>,
 ) -> Result<Image<File>, RestoreError> {
     let opened = HostFiles.open(path).and_then(|file| {
         let missing = std::io::ErrorKind::NotFound;
@@ -444,11 +442,6 @@ fn open(
     });
     let step = FileStep::Open;
     let file = opened.map_err(|source| ImageError::File { step, source });
-    let spec = volume.storage().spec();
-    let accept = |label: &Label| {
-        let misfit = misfit_of(label, path, &spec, wanted.only);
-        misfit.map_or(Ok(()), |misfit| Err(Failure::Restore(misfit)))
-    };
     let opened = file.map_err(Failure::Image);
     let opened = opened.and_then(|file| Image::open(file, accept));
     opened.map_err(|failure| failure.at(path))
@@ -555,18 +548,6 @@ struct Restoration<'a> {
 }
 
 impl Restoration<'_> {
-    /// The file.
-    fn saved(&self) -> Saved {
-        let label = self.image.label();
-        let since_1970 = Duration::from_nanos(label.moment_unix_ns);
-        Saved {
-            id: label.into(),
-            moment: SystemTime::UNIX_EPOCH + since_1970,
-            file_bytes: self.image.file_bytes(),
-            held_bytes: self.image.held_bytes(),
-        }
-    }
-
     /// Calls `each` with the offset and bytes of every part that is not damaged. Returns what is.
     fn read(
         &self,

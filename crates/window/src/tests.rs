@@ -380,7 +380,7 @@ fn a_closed_window_fails_what_waits_and_everything_after() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(block::testing::cases(2000)))]
 
     #[test]
     fn the_window_does_what_a_vector_does(

@@ -307,7 +307,7 @@ fn lines() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(block::testing::cases(96)))]
 
     #[test]
     fn every_combination_of_options_ends_with_a_report_or_names_the_mistake(line in lines()) {

@@ -140,7 +140,7 @@ fn encode_shortages(capacity: &CapacityView, encoder: &mut DescriptorEncoder) ->
 /// A gauge of a volume: name, help, value.
 type Gauge = (&'static str, &'static str, fn(&crate::VolumeView) -> u64);
 
-const VOLUME_GAUGES: [Gauge; 6] = [
+const VOLUME_GAUGES: [Gauge; 7] = [
     (
         "ramport_volume_size_bytes",
         "Capacity of the volume",
@@ -165,6 +165,16 @@ const VOLUME_GAUGES: [Gauge; 6] = [
         "ramport_volume_contents_lost",
         "1 if a restart lost the contents and nothing was written since, else 0",
         |volume| u64::from(volume.contents == Contents::Lost),
+    ),
+    (
+        "ramport_volume_damaged_bytes",
+        "Bytes that cannot be read, because the save that the volume was restored from is damaged",
+        |volume| {
+            volume
+                .damage
+                .as_ref()
+                .map_or(0, |damage| damage.damaged_bytes)
+        },
     ),
     (
         "ramport_volume_offline",

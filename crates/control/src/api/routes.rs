@@ -152,6 +152,16 @@ impl Modify for BearerToken {
     }
 }
 
+/// What a new volume holds.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields, default)]
+struct FromQuery {
+    /// The absolute path of a save on the daemon's machine, which a RAM volume is restored from; without a size in the definition, size and
+    /// block size are those of the save. Absent: zeros.
+    from: Option<String>,
+}
+
 /// Whether to proceed although sessions or data are affected.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -303,16 +313,20 @@ async fn get_volume(State(engine): State<Engine>, Path(name): Path<String>) -> A
 }
 
 /// Create a volume
-#[utoipa::path(post, path = "/v1/volumes/{name}", request_body = Volume, params(("name" = String, Path, description = "Its name")), responses((status = 201, body = VolumeView), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 409, description = "It stands against something that exists, or sessions or data stand in the way", body = ErrorBody), (status = 503, description = "It could not be made durable and was undone", body = ErrorBody), (status = 507, description = "The memory budget or another limit is used up", body = ErrorBody)))]
+#[utoipa::path(post, path = "/v1/volumes/{name}", request_body = Volume, params(("name" = String, Path, description = "Its name"), FromQuery), responses((status = 201, body = VolumeView), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 409, description = "It stands against something that exists, or sessions or data stand in the way", body = ErrorBody), (status = 503, description = "It could not be made durable and was undone", body = ErrorBody), (status = 507, description = "The memory budget or another limit is used up", body = ErrorBody)))]
 async fn create_volume(
     State(engine): State<Engine>,
     Path(name): Path<String>,
+    Query(query): Query<FromQuery>,
     body: Bytes,
 ) -> Created<VolumeView> {
     let definition: Volume = read(&body)?;
     call(engine, move |engine| {
         let name: server::VolumeName = parse(&name)?;
-        engine.create_volume(name.clone(), definition)?;
+        match &query.from {
+            Some(file) => engine.create_volume_from(&name, definition, file)?,
+            None => engine.create_volume(name.clone(), definition)?,
+        }
         Ok((StatusCode::CREATED, Json(engine.volume(&name)?)))
     })
     .await

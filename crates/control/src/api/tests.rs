@@ -691,7 +691,7 @@ fn metric_types() -> BTreeSet<String> {
         memory_oversized_volumes gauge,memory_failed_writes counter,memory_rejected_connections counter,\
         uptime_seconds gauge,volumes gauge,sessions gauge,volume_size_bytes gauge,volume_used_bytes gauge,\
         volume_children gauge,volume_created_timestamp_seconds gauge,volume_contents_lost gauge,\
-        volume_offline gauge,volume_save_timestamp_seconds gauge,volume_save_duration_seconds gauge,\
+        volume_offline gauge,volume_damaged_bytes gauge,volume_save_timestamp_seconds gauge,volume_save_duration_seconds gauge,\
         volume_save_file_bytes gauge,volume_save_failed gauge";
     const RDMA: &str = "packets_received,datagrams_sent,runs_unsent,messages_unsent,runs_handed_over,\
         receive_calls,send_calls,packets_dropped,requests_refused";

@@ -7,7 +7,8 @@ use crate::definitions::Volume;
 use crate::text::Text;
 
 impl Engine {
-    /// Acknowledges that a volume's contents are lost, and sets the volume online.
+    /// Acknowledges that a volume's contents are lost, and sets the volume online; or that parts of them
+    /// were damaged in its save, and makes these zeros.
     pub fn acknowledge_loss(&self, name: &VolumeName) -> Result<(), EngineError> {
         let _: Volume = self.defined_volume(name)?;
         // While it is restored, hosts would see a mixture.
@@ -34,9 +35,10 @@ impl Engine {
         Ok(names)
     }
 
-    /// Sets a volume online that is known to be empty.
+    /// Sets a volume online that holds nothing but what was written since the restart.
     pub(super) fn found_empty(&self, name: &VolumeName) -> Result<(), EngineError> {
         self.abandon_restoration(name)?;
+        self.server().accept_damage(name)?;
         self.lost().remove(name);
         let online = Availability::Online;
         Ok(self.server().set_volume_availability(name, online)?)

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use server::{ErrorKind, PortalDefinition, ServerError, StartError, VolumeName};
-use volume::ByteSize;
+use volume::{ByteSize, Damage};
 
 use crate::definitions::DefinitionFault;
 use crate::engine::restore::RestoreError;
@@ -57,11 +57,22 @@ pub enum EngineError {
     },
     /// The contents of a volume are not there yet.
     #[error(
-        "volume {volume} is being restored; wait until `ramport volume show {volume}` says that it is online"
+        "volume {volume} is being restored; wait until `ramport volume show {volume}` does not say so any more"
     )]
     Restoring {
         /// The volume.
         volume: VolumeName,
+    },
+    /// The save that a volume was restored from is damaged, and a save, a snapshot or a copy would show
+    /// zeros there.
+    #[error(
+        "{damage} of volume {volume} were damaged in the save that it was restored from; let hosts write them, restore another save, or make them zeros with `ramport volume acknowledge {volume}`"
+    )]
+    Damaged {
+        /// The volume.
+        volume: VolumeName,
+        /// What is damaged.
+        damage: Damage,
     },
     /// Restoring replaces what is there.
     #[error(
@@ -139,6 +150,7 @@ impl EngineError {
             | Self::HoldsData { .. }
             | Self::ContentsLost { .. }
             | Self::Restoring { .. }
+            | Self::Damaged { .. }
             | Self::Overwrites { .. }
             | Self::NoSaveFile { .. }
             | Self::DiscardsChanges { .. }

@@ -43,6 +43,10 @@ impl Engine {
             Contents::Present => Ok(()),
             Contents::Lost => Err(EngineError::ContentsLost { volume }),
             Contents::Restoring => Err(EngineError::Restoring { volume }),
+            Contents::Damaged => Err(EngineError::Damaged {
+                volume,
+                damage: self.server().volume(name)?.damage,
+            }),
         }
     }
 

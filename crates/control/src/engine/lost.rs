@@ -17,6 +17,8 @@ pub enum Contents {
     Lost,
     /// The daemon restores it from its last save.
     Restoring,
+    /// Parts of the save that it was restored from were damaged. Reads of them fail.
+    Damaged,
 }
 
 /// The availability of volumes whose contents were lost in a restart.

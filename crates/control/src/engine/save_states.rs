@@ -33,6 +33,8 @@ pub(super) enum Restoration {
     None,
     /// To this save, or to any.
     Planned(Option<SaveId>),
+    /// It is served, and the rest of the save is being read.
+    Loading,
 }
 
 impl SaveStates {
@@ -64,14 +66,15 @@ impl SaveStates {
         self.0.remove(name);
     }
 
-    /// A volume that waits for its restoration, and to which save.
-    pub(super) fn next_planned(&self) -> Option<(VolumeName, Option<SaveId>)> {
-        self.0.iter().find_map(|(name, state)| {
+    /// The volumes that wait for their restoration, and to which save.
+    pub(super) fn planned(&self) -> Vec<(VolumeName, Option<SaveId>)> {
+        let planned = self.0.iter().filter_map(|(name, state)| {
             let Restoration::Planned(only) = state.restoration else {
                 return None;
             };
             Some((name.clone(), only))
-        })
+        });
+        planned.collect()
     }
 
     /// What is known of a volume.

@@ -1,6 +1,7 @@
 //! Saves of volumes: on request, regularly and at shutdown; and the way back. See
 //! `docs/design/0020-saves.md`.
 
+mod early;
 mod schedule;
 mod view;
 
@@ -12,18 +13,19 @@ use std::time::{Duration, Instant};
 
 use server::{Availability, Force, ServerError, VolumeName};
 use volume::{IfDamaged, Progress, Replace, RestoreError, Restored, SaveError, SaveId, Saved};
-use volume::{Wanted, WriteError};
+use volume::{VolumeKind, Wanted, WriteError};
 
 use super::busy::BusyGuard;
 use super::save_states::Restoration;
 use super::{Engine, EngineError};
 use crate::change::Change;
-use crate::definitions::Volume;
-use crate::text::Text;
+use crate::definitions::{BlockLen, Volume};
+use crate::text::{Size, Text};
 
 pub(super) use schedule::SaveThread;
 pub use view::{
-    DamagedRange, LastSaveView, RestoreRequest, RestoredView, SaveRequest, SaveView, SavedView,
+    DamageView, DamagedRange, LastSaveView, RestoreRequest, RestoredView, SaveRequest, SaveView,
+    SavedView,
 };
 
 /// A save in progress, of which there is one for each volume.
@@ -89,18 +91,52 @@ impl Engine {
         Ok(RestoredView::new(&path, &restored))
     }
 
+    /// Creates a RAM volume that holds what `file` does. If its definition has no size, size and block size
+    /// are those of the save. A volume that cannot be restored is removed again.
+    pub fn create_volume_from(
+        &self,
+        name: &VolumeName,
+        mut volume: Volume,
+        file: &str,
+    ) -> Result<(), EngineError> {
+        let failed = |source| ServerError::Restore {
+            volume: name.clone(),
+            source: Box::new(source),
+        };
+        let kind = &volume.kind.0;
+        if !matches!(kind, VolumeKind::Ram { .. }) {
+            let kind = kind.clone();
+            return Err(failed(RestoreError::NotInMemory { kind }).into());
+        }
+        if volume.lacks_size() {
+            let path = absolute(file.into())?;
+            let (size, block_size) = volume::saved_form(&path).map_err(failed)?;
+            volume.size = Size(size.0);
+            volume.block_size = BlockLen(block_size);
+        }
+        self.create_volume(name.clone(), volume)?;
+        let restored = self.restore_volume(name, Some(file), IfDamaged::Refuse, Force::No);
+        if restored.is_err()
+            && let Err(error) = self.remove_volume(name, Force::No)
+        {
+            tracing::warn!(volume = %name, %error, "a volume that was not restored stays");
+        }
+        restored.map(drop)
+    }
+
     /// Saves every volume whose definition says so, when the engine has stopped. Reports to
     /// `progress` at least before and after each. Volumes that are not saved are in the log.
     pub fn save_at_shutdown(&self, progress: &mut dyn FnMut(&VolumeName, Progress)) {
         self.shared.save_thread.stop();
+        self.finish_loading(progress);
         let is_saved = |(name, volume): (&Text<VolumeName>, &Volume)| {
             let saving = volume.save.as_ref()?;
             Some((name.0.clone(), saving.file(&name.0)))
         };
         let files: Vec<_> = self.read().volumes.iter().filter_map(is_saved).collect();
         for (name, path) in files {
-            if self.guard_contents(&name).is_err() {
-                tracing::warn!(volume = %name, "not saved, since its contents are lost or not restored yet; earlier saves stay");
+            if let Err(error) = self.guard_contents(&name) {
+                tracing::warn!(volume = %name, %error, "not saved; earlier saves stay");
                 continue;
             }
             let Some(_turn) = self.await_turn(&name) else {
@@ -142,24 +178,26 @@ impl Engine {
         }
     }
 
-    /// Restores what is planned, one volume after the other.
+    /// Restores what is planned and cannot be served meanwhile, one volume after the other.
     fn restore_planned(&self) {
-        loop {
-            let planned = self.saves().next_planned();
-            let Some((name, only)) = planned else { return };
-            let failure = self.restore_as_planned(&name, only).err();
+        for (name, only) in self.saves().planned() {
+            let restored = self.restore_as_planned(&name, only);
             if self.shared.save_thread.is_stopping() {
                 return;
             }
-            let failure = failure.map(|error| error.to_string());
-            if let Some(error) = &failure {
-                tracing::error!(volume = %name, error, "a volume is not restored, and stays offline");
+            if let Err(error) = restored {
+                self.note_unrestored(&name, &error);
             }
-            let mut saves = self.saves();
-            let state = saves.of(&name);
-            state.restoration = Restoration::None;
-            state.failure = failure;
         }
+    }
+
+    /// Gives up to restore a volume that is planned to be.
+    fn note_unrestored(&self, name: &VolumeName, error: &EngineError) {
+        tracing::error!(volume = %name, %error, "a volume is not restored, and stays offline");
+        let mut saves = self.saves();
+        let state = saves.of(name);
+        state.restoration = Restoration::None;
+        state.failure = Some(error.to_string());
     }
 
     fn restore_as_planned(
@@ -228,24 +266,34 @@ impl Engine {
                 self.lost().insert(name.clone());
             }
         })?;
-        // Before hosts write: after a crash the volume is not what was saved at the shutdown.
-        self.set_shutdown_save(name, None)?;
-        {
-            let mut saves = self.saves();
-            let state = saves.of(name);
-            state.id = Some(restored.saved.id);
-            state.last = Some((restored.saved, None));
-            state.failure = None;
-            state.restoration = Restoration::None;
-        }
-        self.lost().remove(name);
-        self.server()
-            .set_volume_availability(name, Availability::Online)?;
+        self.serve(name, restored.saved, Restoration::None)?;
         tracing::info!(volume = %name, file = %path.display(), sequence = restored.saved.id.sequence, bytes = restored.saved.held_bytes, "restored");
         if !restored.damage.is_empty() {
             tracing::warn!(volume = %name, damage = %restored.damage, "damaged parts of the save are zeros now");
         }
         Ok(restored)
+    }
+
+    /// Notes what a volume is restored from, and sets it online.
+    fn serve(
+        &self,
+        name: &VolumeName,
+        saved: Saved,
+        restoration: Restoration,
+    ) -> Result<(), EngineError> {
+        // Before hosts write: after a crash the volume is not what was saved at the shutdown.
+        self.set_shutdown_save(name, None)?;
+        {
+            let mut saves = self.saves();
+            let state = saves.of(name);
+            state.id = Some(saved.id);
+            state.last = Some((saved, None));
+            state.failure = None;
+            state.restoration = restoration;
+        }
+        self.lost().remove(name);
+        let online = Availability::Online;
+        Ok(self.server().set_volume_availability(name, online)?)
     }
 
     /// Ends the plan to restore a volume, whose loss someone has acknowledged.
@@ -282,10 +330,7 @@ impl Engine {
                 });
             }
         };
-        if !path.is_absolute() {
-            return Err(EngineError::RelativeFile { path });
-        }
-        Ok(path)
+        absolute(path)
     }
 
     /// Refuses to restore a volume that holds data.
@@ -300,6 +345,15 @@ impl Engine {
             });
         }
         Ok(())
+    }
+}
+
+/// Refuses a path that depends on the daemon's working folder.
+fn absolute(path: PathBuf) -> Result<PathBuf, EngineError> {
+    if path.is_absolute() {
+        Ok(path)
+    } else {
+        Err(EngineError::RelativeFile { path })
     }
 }
 

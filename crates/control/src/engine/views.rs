@@ -20,7 +20,7 @@ use super::mirror_view::MirrorView;
 use super::rdma::{RdmaProvider, RdmaSegmentation, RdmaStatisticsView};
 use super::remote::PathView;
 use super::save_states::SaveStates;
-use super::saves::SaveView;
+use super::saves::{DamageView, SaveView};
 use super::{Engine, Task};
 use crate::definitions::{
     Access, Chap, Filters, Host, Identity, KindFields, Nsid, RdmaChoice, ToldBy,
@@ -61,6 +61,9 @@ pub struct VolumeView {
     /// Why its file or device could not be opened, its disk not be reached, or which of its members is offline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
+    /// What cannot be read, because the save that it was restored from is damaged there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub damage: Option<DamageView>,
     /// The ways to its disk, if that is on another machine. Of those that are up, one is used.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<PathView>,
@@ -507,6 +510,8 @@ fn volume_view(
         Contents::Restoring
     } else if lost.contains(&info.name) && !holds_data {
         Contents::Lost
+    } else if !info.damage.is_empty() {
+        Contents::Damaged
     } else {
         Contents::Present
     };
@@ -539,6 +544,7 @@ fn volume_view(
             None => info.availability.into(),
         },
         problem: info.problem.clone(),
+        damage: (!info.damage.is_empty()).then(|| DamageView::from(&info.damage)),
         paths: info.paths.iter().cloned().map(PathView::from).collect(),
         cache: info.cache.map(CacheView::from),
         mirror: info.mirror.clone().map(MirrorView::from),

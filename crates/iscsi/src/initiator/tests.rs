@@ -351,7 +351,7 @@ fn sense_data_reach_the_caller() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig::with_cases(block::testing::cases(48)))]
 
     /// Whatever the chunking, digests and lengths: what is read is what was written.
     #[test]

@@ -414,7 +414,7 @@ fn on_store(store: &Store, model: &[u8], step: &Step) -> Result<(), Status> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(block::testing::cases(200)))]
 
     #[test]
     fn any_history_agrees_with_a_vector(

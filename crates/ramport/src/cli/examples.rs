@@ -27,13 +27,15 @@ Examples:
     ramport volume create l0 --linear rd0,rd2
     ramport volume create s0 --stripe rd3,rd4,rd5 --stripe-unit 16K
   The same bytes on two volumes, of which either may fail:
-    ramport volume create m0 --mirror rd7,rd8
+    ramport volume create m0 --mirror rd9,rd10
   512 MiB of memory in front of a volume in a file:
     ramport volume create c0 --cache-of v0 --cache-size 512M
   On the disk of another machine:
     ramport volume create r0 --remote nvme+tcp://192.0.2.2/nqn.2026-11.com.example:rd0
   Saved every five minutes and at shutdown, and restored from there after a restart:
-    ramport volume create rd6 --size 1G --save-to /srv/saves --save-every 5m --after-crash restore";
+    ramport volume create rd6 --size 1G --save-to /srv/saves --save-every 5m --after-crash restore
+  What another volume was when it was saved:
+    ramport volume create rd7 --from /srv/saves/rd0-monday.save";
 
 pub(crate) const VOLUME_COPY: &str = "\
 Examples:

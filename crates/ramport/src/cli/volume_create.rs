@@ -14,12 +14,15 @@ pub(crate) struct VolumeCreateArgs {
     /// Its name: letters, digits, '.', '_' and '-'
     pub(crate) name: String,
     /// Its capacity: 50G, 512MiB, or bytes. Of a file, device or remote disk that exists, and of members,
-    /// the size is known
-    #[arg(long, short, required_unless_present_any = ["file", "remote", "linear", "stripe", "mirror", "cache_of"])]
+    /// the size is known, and of a save
+    #[arg(long, short, required_unless_present_any = ["file", "remote", "linear", "stripe", "mirror", "cache_of", "from"])]
     pub(crate) size: Option<Size>,
     /// Store its blocks in this file or block device, which is created if a size is given
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, conflicts_with_all = ["linear", "stripe", "mirror", "cache_of"])]
     pub(crate) file: Option<String>,
+    /// Restore what this save of another volume holds, with its size and block size
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["size", "block_size", "file", "remote", "linear", "stripe", "mirror", "cache_of"])]
+    pub(crate) from: Option<String>,
     /// Use the disk of another machine at this URL: nvme+tcp, nvme+rdma or iscsi, as `ramport bench` takes
     /// it. Give several, up to 8, for paths to one disk
     #[arg(long, value_name = "URL", conflicts_with_all = ["file", "thick", "linear", "stripe", "mirror", "cache_of"])]

@@ -105,6 +105,7 @@ fn volume(target: &str, nsid: u32) -> VolumeView {
         contents: Contents::Present,
         state: VolumeState::Online,
         problem: None,
+        damage: None,
         paths: Vec::new(),
         cache: None,
         mirror: None,

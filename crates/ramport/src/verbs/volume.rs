@@ -11,8 +11,9 @@ use std::thread;
 use std::time::Duration;
 
 use control::{
-    BlockLen, CacheView, ClientError, Contents, Filters, Identity, KindFields, PathView, Size,
-    Task, Text, Volume, VolumeKind, VolumePatch, VolumeState, VolumeView, path_part, readable,
+    BlockLen, CacheView, ClientError, Contents, Damage, Filters, Identity, KindFields, PathView,
+    Size, Task, Text, Volume, VolumeKind, VolumePatch, VolumeState, VolumeView, path_part,
+    readable,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -112,7 +113,11 @@ fn create(daemon: &Daemon, args: &VolumeCreateArgs) -> Result<(), Failure> {
         filters: Filters::default(),
         save,
     };
-    let path = path(&args.name);
+    let mut path = path(&args.name);
+    if let Some(file) = &args.from {
+        let file = save::on_daemon(file);
+        path = format!("{path}?from={}", path_part(&file));
+    }
     let view = with_progress(daemon, &args.name, || {
         daemon.client.post(&path, &definition)
     })?;
@@ -232,6 +237,7 @@ pub(super) fn remarks(volume: &VolumeView) -> String {
         Contents::Present => {}
         Contents::Lost => words.push("contents lost".to_owned()),
         Contents::Restoring => words.push("being restored".to_owned()),
+        Contents::Damaged => words.push("damaged".to_owned()),
     }
     if volume
         .save
@@ -295,6 +301,14 @@ fn show(daemon: &Daemon, volume: &VolumeView) -> Result<(), Failure> {
 fn warn(volume: &VolumeView) -> Result<(), Failure> {
     if let Some(problem) = &volume.problem {
         let text = format!("Commands of hosts fail: {problem}.");
+        output::line(paint(Tone::Warning, &text))?;
+    }
+    if let Some(damage) = &volume.damage {
+        let text = format!(
+            "Reads of {} fail, since the save that the volume was restored from is damaged there; write them, or make them zeros with `ramport volume acknowledge {}`.",
+            Damage::from(damage),
+            volume.name
+        );
         output::line(paint(Tone::Warning, &text))?;
     }
     let failure = volume.save.as_ref().and_then(|save| save.failure.as_ref());

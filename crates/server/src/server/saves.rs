@@ -5,7 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use volume::{
-    Availability, Progress, Replace, RestoreError, Restored, SaveError, SaveId, Saved, Wanted,
+    Availability, Loader, Progress, Replace, RestoreError, Restored, SaveError, SaveId, Saved,
+    Wanted,
 };
 
 use super::Server;
@@ -62,9 +63,43 @@ impl Server {
             Err(_) => availability,
         };
         self.set_volume_availability(name, then)?;
+        if result.is_ok() {
+            volume.controls().end_loading();
+        }
         result.map_err(|source| ServerError::Restore {
             volume: name.clone(),
             source: Box::new(source),
         })
+    }
+
+    /// Begins to restore a volume that is offline, was never written to and is no member of another one:
+    /// to save `only` in the file `path`, or to any. The caller sets the volume online, and the loader
+    /// does the rest while hosts use it.
+    ///
+    /// # Errors
+    /// If the volume does not exist or cannot be restored, if a volume that holds it exists, or if the file
+    /// does not fit it, cannot be read or has a damaged header or index.
+    pub fn begin_restore(
+        &self,
+        name: &VolumeName,
+        path: &Path,
+        only: Option<SaveId>,
+    ) -> Result<Loader, ServerError> {
+        let volume = self.free_volume(name)?;
+        let begun = volume::begin_restore(&volume, path, only, &self.core().relay);
+        begun.map_err(|source| ServerError::Restore {
+            volume: name.clone(),
+            source: Box::new(source),
+        })
+    }
+
+    /// What the save of a volume could not give becomes zeros, where hosts have not written it since.
+    ///
+    /// # Errors
+    /// If the volume does not exist.
+    pub fn accept_damage(&self, name: &VolumeName) -> Result<(), ServerError> {
+        let volume = self.running_volume(name)?;
+        volume.controls().end_loading();
+        Ok(())
     }
 }

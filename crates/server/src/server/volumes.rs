@@ -463,6 +463,7 @@ impl VolumeHandle {
             lock: controls.write_lock(),
             availability: controls.availability(),
             problem: storage.problem(),
+            damage: controls.damage(),
             paths: storage.paths(),
             cache: storage.cache().map(Caching::statistics),
             mirror: storage.mirror().map(Mirroring::info),

@@ -288,7 +288,7 @@ fn play(bed: &Bed, actions: Vec<Action>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(block::testing::cases(40)))]
 
     #[test]
     fn a_cache_over_ram_does_what_a_vector_does(

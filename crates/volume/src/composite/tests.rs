@@ -367,7 +367,7 @@ fn kinds() -> impl Strategy<Value = VolumeKind> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig::with_cases(block::testing::cases(96)))]
 
     #[test]
     fn a_composite_does_what_a_vector_does(

@@ -319,7 +319,7 @@ struct Args<'a> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(block::testing::cases(24)))]
 
     #[test]
     fn a_file_volume_does_what_a_vector_does(

@@ -13,20 +13,20 @@ use super::*;
 use crate::testing::io::{MIB, no_progress, platform, read, write};
 use crate::{Origin, VolumeSpec, take_snapshots};
 
-const CHUNK_BYTES: u64 = 256 << 10;
+pub(super) const CHUNK_BYTES: u64 = 256 << 10;
 
 /// A folder that is removed with its files.
-struct Folder(PathBuf);
+pub(super) struct Folder(PathBuf);
 
 impl Folder {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let name = format!("ramport-saved-{}", Uuid::new_v4().simple());
         let path = std::env::temp_dir().join(name);
         fs::create_dir(&path).expect("a folder");
         Self(path)
     }
 
-    fn file(&self) -> PathBuf {
+    pub(super) fn file(&self) -> PathBuf {
         self.0.join("rd0.save")
     }
 }
@@ -37,17 +37,17 @@ impl Drop for Folder {
     }
 }
 
-fn ram_of(size: u64, budget_bytes: u64) -> Arc<dyn ManagedVolume> {
+pub(super) fn ram_of(size: u64, budget_bytes: u64) -> Arc<dyn ManagedVolume> {
     let spec = VolumeSpec::thin(ByteSize(size));
     let platform = platform(Arc::new(Budget::new(budget_bytes)));
     crate::create(&spec, Origin::New, &platform, &mut no_progress).expect("fits")
 }
 
-fn ram() -> Arc<dyn ManagedVolume> {
+pub(super) fn ram() -> Arc<dyn ManagedVolume> {
     ram_of(4 * MIB, 64 * MIB)
 }
 
-fn save_of(volume: &Arc<dyn ManagedVolume>, path: &Path) -> Result<Saved, SaveError> {
+pub(super) fn save_of(volume: &Arc<dyn ManagedVolume>, path: &Path) -> Result<Saved, SaveError> {
     let id = SaveId::first();
     save(
         &**volume,
@@ -63,12 +63,12 @@ fn restore_to(volume: &Arc<dyn ManagedVolume>, path: &Path) -> Result<Restored, 
     restore(&**volume, path, Wanted::default(), &mut no_progress)
 }
 
-fn all(volume: &Arc<dyn ManagedVolume>) -> Vec<u8> {
+pub(super) fn all(volume: &Arc<dyn ManagedVolume>) -> Vec<u8> {
     read(&**volume, 0, volume.geometry().blocks.0)
 }
 
 /// Bytes that LZ4 cannot shorten.
-fn noise(len: usize) -> Vec<u8> {
+pub(super) fn noise(len: usize) -> Vec<u8> {
     let next = |state: &mut u32| {
         *state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         Some((*state >> 24) as u8)
@@ -78,7 +78,7 @@ fn noise(len: usize) -> Vec<u8> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig::with_cases(block::testing::cases(48)))]
 
     #[test]
     fn a_restored_volume_is_what_was_saved(

@@ -127,9 +127,10 @@ impl Disk {
             }
             BackingOp::Discard | BackingOp::WriteZeroes(_) => {
                 bytes.clear();
-                let mut sectors = self.sectors();
                 for (sector, version) in run.zip(pending.erased) {
-                    sectors.erase(sector, version, error.is_some());
+                    let is_kept = client.is_unwritten(sector as u64);
+                    self.sectors()
+                        .erase(sector, version, error.is_some(), is_kept);
                 }
             }
             BackingOp::Flush if error.is_none() => {
@@ -182,7 +183,7 @@ impl Sectors {
         }
     }
 
-    fn erase(&mut self, sector: usize, version: u64, is_failed: bool) {
+    fn erase(&mut self, sector: usize, version: u64, is_failed: bool, is_kept: bool) {
         let held = self.stored[sector];
         if is_failed {
             self.lost[sector].push((held.version, version));
@@ -198,9 +199,15 @@ impl Sectors {
                 is_written: false,
             };
         }
+        let stored = self.stored[sector];
         // A later erasure has failed before.
         if self.current[sector].version < version {
-            self.current[sector] = self.stored[sector];
+            self.current[sector] = stored;
+        }
+        // It took a newer version out of memory, which a write had brought to the device meanwhile.
+        if self.current[sector] == held && held != stored && !is_kept {
+            self.lost[sector].push((version, held.version));
+            self.current[sector] = stored;
         }
     }
 

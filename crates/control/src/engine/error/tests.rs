@@ -9,8 +9,8 @@ use block::every_variant;
 use block::testing::messages;
 use hyper::StatusCode;
 use server::{ChapFault, ChapOwner, HostName, TargetName};
-use volume::SpecError;
 use volume::filters::FaultError;
+use volume::{Damage, SpecError};
 
 use super::*;
 use crate::store::{LineFault, Place};
@@ -21,6 +21,16 @@ use crate::{
 
 fn holder() -> VolumeName {
     "l0".parse().expect("a name")
+}
+
+fn damage() -> Damage {
+    Damage {
+        ranges: vec![block::ByteRange {
+            offset: 0,
+            len: 256 << 10,
+        }],
+        total_bytes: 256 << 10,
+    }
 }
 
 fn volume() -> VolumeName {
@@ -77,6 +87,7 @@ fn messages_of_rejected_changes() {
         }],
         EngineError::PortalInUse { .. } => [EngineError::PortalInUse { portal: portal.0, connections: 3 }],
         EngineError::Restoring { .. } => [EngineError::Restoring { volume: volume() }],
+        EngineError::Damaged { .. } => [EngineError::Damaged { volume: volume(), damage: damage() }],
         EngineError::Overwrites { .. } => [EngineError::Overwrites { volume: volume(), used_bytes: 2 << 20 }],
         EngineError::NoSaveFile { .. } => [EngineError::NoSaveFile { volume: volume() }],
         EngineError::RelativeFile { .. } => [EngineError::RelativeFile { path: "rd0.save".into() }],

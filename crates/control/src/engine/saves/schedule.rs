@@ -11,7 +11,7 @@ use server::VolumeName;
 use volume::Replace;
 
 use super::lower_priority;
-use crate::engine::{Engine, Shared};
+use crate::engine::{Engine, EngineError, Shared};
 
 /// How soon a save is tried again that another operation on the volume was in the way of.
 const RETRY: Duration = Duration::from_secs(1);
@@ -88,9 +88,11 @@ impl Drop for SaveThread {
 }
 
 fn run(shared: &Weak<Shared>, alarm: &Alarm) {
-    lower_priority();
     let engine = || shared.upgrade().map(|shared| Engine { shared });
     if let Some(engine) = engine() {
+        // Hosts wait for what is read.
+        engine.restore_early();
+        lower_priority();
         engine.restore_planned();
     }
     while !alarm.is_stopping.load(Ordering::Relaxed) {
@@ -147,13 +149,18 @@ impl Engine {
             return false;
         };
         self.saves().of(name).attempted = Some(now);
-        // A volume without contents has none to save, and may have been removed meanwhile.
-        if self.guard_contents(name).is_ok()
-            && let Ok(path) = self.save_file(name, None)
-        {
-            let note = &mut |progress| turn.note(progress);
-            // What fails is in the log and in the state of the volume.
-            let _noted = self.write_save(name, &path, Replace::SameLineage, note);
+        match (self.guard_contents(name), self.save_file(name, None)) {
+            (Ok(()), Ok(path)) => {
+                let note = &mut |progress| turn.note(progress);
+                // What fails is in the log and in the state of the volume.
+                let _noted = self.write_save(name, &path, Replace::SameLineage, note);
+            }
+            (Err(error @ EngineError::Damaged { .. }), _) => {
+                tracing::error!(volume = %name, %error, "not saved; earlier saves stay");
+                self.saves().of(name).failure = Some(error.to_string());
+            }
+            // A volume without contents has none to save, and may have been removed meanwhile.
+            _ => {}
         }
         true
     }

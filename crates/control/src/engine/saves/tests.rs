@@ -247,6 +247,104 @@ fn contents_that_began_anew_replace_no_save() {
     crash(engine);
 }
 
+/// An engine whose thread of saves does not run, and the beginning of the restoration of its volume.
+fn begin_restoring(folder: &Folder) -> Engine {
+    let started = Engine::start(server_config(), &folder.state(), LostContents::default());
+    let engine = started.expect("the engine starts").engine().clone();
+    engine.begin().settle().expect("written");
+    let loads = engine.begin_loads();
+    assert_eq!(loads.len(), 1, "the file fits");
+    engine.leave_unfinished(loads);
+    engine
+}
+
+fn execute(engine: &Engine, op: block::Op<'_>) -> Result<(), block::Status> {
+    let volume = engine.server().driver(&name(), Duration::from_secs(5));
+    volume.expect("it exists").volume().execute(op)
+}
+
+#[test]
+fn a_volume_is_served_while_it_is_restored() {
+    let folder = Folder::new();
+    let engine = open(&folder);
+    define(&engine, &folder, "");
+    filled(&engine, &folder, 7);
+    shut_down(engine);
+    let engine = begin_restoring(&folder);
+    let shown = view(&engine);
+    let seen = (shown.contents, shown.state);
+    assert_eq!(seen, (Contents::Restoring, VolumeState::Online));
+    let refused = engine.save_volume(&name(), None, Force::No);
+    assert!(matches!(refused, Err(EngineError::Restoring { .. })));
+    let extent = block::Extent::new(block::Lba(8000), block::Blocks(1));
+    let data = &[9; 512];
+    execute(&engine, block::Op::Write { extent, data }).expect("it is online");
+    shut_down(engine);
+    let engine = open(&folder);
+    assert_eq!(settled(&engine).contents, Contents::Present);
+    assert_eq!(
+        first_byte(&engine, &folder),
+        7,
+        "the rest was read at the shutdown"
+    );
+    let op = block::Op::Compare { extent, data };
+    execute(&engine, op).expect("what was written meanwhile is saved");
+    crash(engine);
+}
+
+#[test]
+fn a_shutdown_while_a_volume_is_restored_keeps_the_save_of_an_unchanged_one() {
+    let folder = Folder::new();
+    let engine = open(&folder);
+    define(&engine, &folder, "");
+    filled(&engine, &folder, 7);
+    shut_down(engine);
+    let file = folder.join("rd0.save");
+    let before = fs::read(&file).expect("there");
+    shut_down(begin_restoring(&folder));
+    assert!(fs::read(&file).expect("there") == before);
+    let engine = open(&folder);
+    assert_eq!(settled(&engine).contents, Contents::Present);
+    assert_eq!(first_byte(&engine, &folder), 7);
+    crash(engine);
+}
+
+#[test]
+fn damage_is_shown_and_not_saved_until_it_is_acknowledged() {
+    let folder = Folder::new();
+    let engine = open(&folder);
+    define(&engine, &folder, ", every = \"1s\"");
+    filled(&engine, &folder, 7);
+    shut_down(engine);
+    let file = folder.join("rd0.save");
+    let mut bytes = fs::read(&file).expect("there");
+    bytes[300] ^= 1;
+    fs::write(&file, &bytes).expect("written");
+    let engine = open(&folder);
+    let shown = settled(&engine);
+    let seen = (shown.contents, shown.state);
+    assert_eq!(seen, (Contents::Damaged, VolumeState::Online));
+    let damage = shown.damage.expect("it is listed");
+    assert_eq!((damage.damaged_bytes, damage.damaged.len()), (256 << 10, 1));
+    let refused = engine.save_volume(&name(), None, Force::Yes);
+    assert!(matches!(refused, Err(EngineError::Damaged { .. })));
+    let failure = || view(&engine).save.expect("defined").failure;
+    for _ in 0..1000 {
+        if failure().is_some() {
+            break;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert!(failure().is_some_and(|failure| failure.contains("damaged in the save")));
+    assert!(fs::read(&file).expect("there") == bytes, "the file stays");
+    engine.acknowledge_loss(&name()).expect("acknowledged");
+    assert_eq!(view(&engine).contents, Contents::Present);
+    assert_eq!(view(&engine).damage, None);
+    engine.save_volume(&name(), None, Force::No).expect("saved");
+    assert_eq!(first_byte(&engine, &folder), 0);
+    crash(engine);
+}
+
 #[test]
 fn regular_saves_follow_the_definition() {
     let folder = Folder::new();
@@ -323,6 +421,52 @@ fn a_member_of_another_volume_is_not_restored_under_it() {
         ),
         "{restored:?}"
     );
+    crash(engine);
+}
+
+#[test]
+fn a_volume_is_created_from_a_save() {
+    let folder = Folder::new();
+    let engine = open(&folder);
+    let file = folder.join("other.save");
+    file_with(&file, 7, "6M");
+    let create = |text: &str, file: &Path| {
+        let text = format!("[volumes.rd0]\n{text}");
+        let definitions = Definitions::from_toml(&text).expect("well-formed");
+        let volume = definitions.volumes[&Text(name())].clone();
+        engine.create_volume_from(&name(), volume, &file.display().to_string())
+    };
+    let text = "size = \"4M\"";
+    let refused = create(text, &file)
+        .expect_err("it has another size")
+        .to_string();
+    assert!(refused.contains("is of a volume of 6 MiB"), "{refused}");
+    let missing = folder.join("missing.save");
+    for (text, file) in [
+        (text, &missing),
+        ("kind = \"file\"\npath = \"/none\"", &file),
+    ] {
+        create(text, file).expect_err("it cannot be restored");
+        assert!(engine.volume(&name()).is_err(), "nothing is left");
+    }
+    let mut volume = Definitions::from_toml("[volumes.rd0]\nsize = \"4M\"");
+    let volume = volume
+        .as_mut()
+        .expect("well-formed")
+        .volumes
+        .get_mut(&Text(name()));
+    let mut volume = volume.expect("it is there").clone();
+    volume.size = Size(0);
+    let shown = file.display().to_string();
+    engine
+        .create_volume_from(&name(), volume, &shown)
+        .expect("it is restored");
+    let view = view(&engine);
+    assert_eq!(
+        (view.size_bytes, view.state),
+        (6 << 20, VolumeState::Online)
+    );
+    assert_eq!(first_byte(&engine, &folder), 7);
     crash(engine);
 }
 

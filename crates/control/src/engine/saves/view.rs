@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use block::ByteRange;
 use serde::{Deserialize, Serialize};
 use server::VolumeName;
 use utoipa::ToSchema;
-use volume::{Restored, Saved};
+use volume::{Damage, Restored, Saved};
 
 use crate::definitions::{AfterCrash, Saving};
 use crate::engine::save_states::SaveStates;
@@ -90,9 +91,17 @@ pub struct RestoredView {
     /// The save.
     #[serde(flatten)]
     pub save: LastSaveView,
-    /// Bytes of the volume that the file had damaged, and that are zeros now.
+    /// What the file had damaged, and that is zeros now.
+    #[serde(flatten)]
+    pub damage: DamageView,
+}
+
+/// Bytes of a volume that are damaged in a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DamageView {
+    /// How many.
     pub damaged_bytes: u64,
-    /// The first of these ranges.
+    /// The first ranges of them.
     pub damaged: Vec<DamagedRange>,
 }
 
@@ -140,17 +149,40 @@ impl SavedView {
 
 impl RestoredView {
     pub(super) fn new(path: &Path, restored: &Restored) -> Self {
-        let ranges = restored.damage.ranges.iter();
         Self {
             file: path.display().to_string(),
             save: LastSaveView::new(&restored.saved, None),
-            damaged_bytes: restored.damage.total_bytes,
+            damage: DamageView::from(&restored.damage),
+        }
+    }
+}
+
+impl From<&Damage> for DamageView {
+    fn from(damage: &Damage) -> Self {
+        let ranges = damage.ranges.iter();
+        Self {
+            damaged_bytes: damage.total_bytes,
             damaged: ranges
                 .map(|range| DamagedRange {
                     offset_bytes: range.offset,
                     len_bytes: range.len,
                 })
                 .collect(),
+        }
+    }
+}
+
+impl From<&DamageView> for Damage {
+    fn from(view: &DamageView) -> Self {
+        let ranges = view.damaged.iter();
+        Self {
+            ranges: ranges
+                .map(|range| ByteRange {
+                    offset: range.offset_bytes,
+                    len: range.len_bytes,
+                })
+                .collect(),
+            total_bytes: view.damaged_bytes,
         }
     }
 }

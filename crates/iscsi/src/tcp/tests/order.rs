@@ -243,7 +243,7 @@ fn steps() -> impl Strategy<Value = Vec<(usize, usize)>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(block::testing::cases(200)))]
 
     #[test]
     fn commands_are_begun_in_the_order_of_their_numbers(

@@ -484,7 +484,7 @@ fn history() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(block::testing::cases(200)))]
 
     #[test]
     fn any_history_of_a_family_agrees_with_vectors(
@@ -698,7 +698,7 @@ fn a_temporary_snapshot_fails_no_write_and_no_discard() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(block::testing::cases(200)))]
 
     /// Steps: 0 to 3 write, 4 discards, 5 takes a temporary snapshot, 6 removes it, 7 takes a
     /// lasting one, 8 removes that.

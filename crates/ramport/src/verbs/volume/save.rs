@@ -4,7 +4,7 @@ use std::path::absolute;
 use std::time::Duration;
 
 use control::{
-    Client, LastSaveView, RestoreRequest, RestoredView, SaveRequest, SaveView, SavedView,
+    Client, Damage, LastSaveView, RestoreRequest, RestoredView, SaveRequest, SaveView, SavedView,
     VolumePatch, VolumeView,
 };
 
@@ -85,26 +85,16 @@ fn restore(daemon: &Daemon, args: &RestoreArgs) -> Result<(), Failure> {
         bytes(restored.save.held_bytes),
         restored.file
     ))?;
-    for range in &restored.damaged {
-        let last = range.offset_bytes + range.len_bytes - 1;
-        let text = format!(
-            "bytes {} to {last} were damaged and are zeros",
-            range.offset_bytes
-        );
-        output::line(paint(Tone::Warning, &text))?;
+    let damage = Damage::from(&restored.damage);
+    if damage.is_empty() {
+        return Ok(());
     }
-    let listed_bytes: u64 = restored.damaged.iter().map(|range| range.len_bytes).sum();
-    match restored.damaged_bytes - listed_bytes {
-        0 => Ok(()),
-        more => {
-            let text = format!("{more} more bytes were damaged and are zeros");
-            output::line(paint(Tone::Warning, &text))
-        }
-    }
+    let text = format!("{damage} were damaged and are zeros");
+    output::line(paint(Tone::Warning, &text))
 }
 
 /// The path of a file as the daemon needs it, which refuses an empty one.
-fn on_daemon(file: &str) -> String {
+pub(super) fn on_daemon(file: &str) -> String {
     absolute(file).unwrap_or_default().display().to_string()
 }
 

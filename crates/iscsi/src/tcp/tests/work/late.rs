@@ -596,7 +596,7 @@ fn run_script<P: Peer>(script: &[(u8, u8)]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(block::testing::cases(64)))]
 
     #[test]
     fn nothing_is_left_of_any_mixture(script in prop::collection::vec(any::<(u8, u8)>(), 0..80)) {
