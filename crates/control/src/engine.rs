@@ -53,7 +53,7 @@ pub use copies::{CopyView, NewCopy};
 pub use error::{EngineError, OpenError};
 pub use iscsi_views::{IscsiConnectionView, IscsiSessionView, IscsiState};
 pub use lost::{Contents, LostContents};
-pub use mirror_view::{MemberState, MemberView, MirrorView};
+pub use mirror_view::{MemberState, MemberView, MirrorView, RangeView, ScrubView};
 pub use portals::{IfClosed, PortalPatch};
 pub use rdma::{RdmaProvider, RdmaSegmentation, RdmaStatisticsView};
 pub use remote::PathView;

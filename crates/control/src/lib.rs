@@ -40,11 +40,11 @@ pub use engine::{
     CopyView, DamageView, DamagedRange, Engine, EngineError, Figures, HostView, IfClosed,
     IscsiConnectionView, IscsiSessionView, IscsiState, KindView, LastSaveView, LostContents,
     MemberState, MemberView, MirrorView, NamespaceView, NewCopy, NewSnapshots, OpenError, PathView,
-    PortalFigures, PortalPatch, PortalState, PortalView, RdmaProvider, RdmaSegmentation,
+    PortalFigures, PortalPatch, PortalState, PortalView, RangeView, RdmaProvider, RdmaSegmentation,
     RdmaStatisticsView, ReferralView, RestoreError, RestoreRequest, RestoredView, SaveRequest,
-    SaveView, SavedView, SessionFigures, SessionView, Starting, StatisticsView, StatusView,
-    TargetAccess, TargetView, Task, ThreadFigures, TopInterval, TopIntervalFault, TopView,
-    VolumeFigures, VolumePatch, VolumeState, VolumeView,
+    SaveView, SavedView, ScrubView, SessionFigures, SessionView, Starting, StatisticsView,
+    StatusView, TargetAccess, TargetView, Task, ThreadFigures, TopInterval, TopIntervalFault,
+    TopView, VolumeFigures, VolumePatch, VolumeState, VolumeView,
 };
 pub use plan::PlanError;
 pub use readable::readable;

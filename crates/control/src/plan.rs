@@ -30,8 +30,8 @@ pub(crate) enum Step {
         from_bytes: u64,
         to_bytes: u64,
     },
-    /// Adds members to a linear volume.
-    AddMembers {
+    /// Adds members to a linear volume, or replaces one of a mirror.
+    ChangeMembers {
         name: VolumeName,
         from: Box<Volume>,
         to: Box<Volume>,
@@ -100,7 +100,7 @@ impl Step {
                 to_bytes,
                 ..
             } if to_bytes >= from_bytes => Phase::Volumes,
-            Self::Resize { .. } | Self::RemoveVolume(..) | Self::AddMembers { .. } => {
+            Self::Resize { .. } | Self::RemoveVolume(..) | Self::ChangeMembers { .. } => {
                 Phase::Destroy
             }
             Self::RemovePortal(_) | Self::RemoveReferral(_) => Phase::ClosePortals,
@@ -119,7 +119,7 @@ impl Step {
             Self::CreateVolume(name, _)
             | Self::RemoveVolume(name, _)
             | Self::Resize { name, .. }
-            | Self::AddMembers { name, .. }
+            | Self::ChangeMembers { name, .. }
             | Self::SetSettings { name, .. }
             | Self::SetLock { name, .. }
             | Self::SetFilters { name, .. } => Some(name),
@@ -131,9 +131,9 @@ impl Step {
     pub(crate) fn volumes(&self) -> Vec<VolumeName> {
         let members: Vec<_> = match self {
             Self::CreateVolume(_, volume) => volume.held().collect(),
-            Self::AddMembers { from, to, .. } => {
-                let added = from.kind.0.added_members(&to.kind.0);
-                added.into_iter().flatten().map(String::as_str).collect()
+            Self::ChangeMembers { from, to, .. } => {
+                let old: Vec<_> = from.held().collect();
+                to.held().filter(|of| !old.contains(of)).collect()
             }
             _ => Vec::new(),
         };
@@ -146,7 +146,7 @@ impl Step {
     pub(crate) fn keeps_data(&self) -> bool {
         match self {
             Self::RemoveVolume(_, volume) => volume.kind.0.is_persistent(),
-            Self::AddMembers { .. } => true,
+            Self::ChangeMembers { .. } => true,
             _ => false,
         }
     }
@@ -161,7 +161,7 @@ impl Step {
             Self::CreateVolume(name, _)
             | Self::RemoveVolume(name, _)
             | Self::Resize { name, .. }
-            | Self::AddMembers { name, .. }
+            | Self::ChangeMembers { name, .. }
             | Self::SetSettings { name, .. }
             | Self::SetLock { name, .. }
             | Self::SetFilters { name, .. } => format!("volume {name}"),
@@ -199,7 +199,7 @@ impl Step {
                 from_bytes: to_bytes,
                 to_bytes: from_bytes,
             },
-            Self::AddMembers { name, from, to } => Self::AddMembers {
+            Self::ChangeMembers { name, from, to } => Self::ChangeMembers {
                 name,
                 from: to,
                 to: from,
@@ -372,7 +372,7 @@ fn plan_volume(
             to: to.kind.0.clone(),
         });
     } else if from.kind != to.kind {
-        steps.push(Step::AddMembers {
+        steps.push(Step::ChangeMembers {
             name: name.clone(),
             from: boxed(&from),
             to: boxed(to),
@@ -405,11 +405,12 @@ fn plan_volume(
 /// Checks what cannot change of a volume that exists.
 fn check_unchangeable(name: &VolumeName, from: &Volume, to: &Volume) -> Result<(), PlanError> {
     let adds_members = from.kind.0.added_members(&to.kind.0).is_some();
+    let replaces_member = from.kind.0.replaced_member(&to.kind.0).is_some();
     if from.block_size != to.block_size {
         return Err(PlanError::BlockSize(name.clone()));
     }
     let changes_settings = from.kind.0.differs_in_settings(&to.kind.0);
-    if from.kind != to.kind && !adds_members && !changes_settings {
+    if from.kind != to.kind && !adds_members && !replaces_member && !changes_settings {
         return Err(PlanError::Kind(name.clone()));
     }
     if from.identity != to.identity {

@@ -43,7 +43,9 @@ use values::{
     parse_attach, parse_cores, parse_fault, parse_host_luns, parse_iscsi_portal, parse_memory,
     parse_nvme_rdma_portal, parse_period, parse_portal, parse_range, parse_wait,
 };
-pub(crate) use volume_create::{AddMemberArgs, CacheArgs, MirrorArgs, VolumeCreateArgs};
+pub(crate) use volume_create::{
+    AddMemberArgs, CacheArgs, MirrorArgs, Replacement, ScrubArgs, VolumeCreateArgs,
+};
 
 /// What `--version` prints after the name.
 const VERSION: &str = if cfg!(target_feature = "crt-static") {
@@ -391,9 +393,12 @@ pub(crate) enum VolumeVerb {
     /// Change mode, size or bypass of a cache while hosts use it
     #[command(after_help = examples::VOLUME_CACHE)]
     Cache(CacheArgs),
-    /// Take a member of a mirror out of use, or use it again
+    /// Take a member of a mirror out of use, use it again, or replace it
     #[command(after_help = examples::VOLUME_MIRROR)]
     Mirror(MirrorArgs),
+    /// Compare what the members of a mirror hold while hosts use it
+    #[command(after_help = examples::VOLUME_SCRUB)]
+    Scrub(ScrubArgs),
     #[command(flatten)]
     Snapshots(SnapshotVerb),
     /// Copy a volume, a file or a disk of another machine to another

@@ -46,6 +46,7 @@ mod damage;
 mod driver;
 mod file;
 pub mod filters;
+mod kind_changes;
 mod loading;
 mod managed;
 mod members;
@@ -80,7 +81,7 @@ pub use memory::{
     Provision, huge_bytes_in_use,
 };
 pub use mirror::MirrorVolume;
-pub use mirror_info::{Cause, MirrorInfo, MirrorMember, RecordError, Role};
+pub use mirror_info::{Cause, MirrorInfo, MirrorMember, RecordError, Repair, Role, ScrubReport};
 pub use ram::RamVolume;
 pub use relay::{Connections, Relay};
 pub use saved::{

@@ -23,7 +23,7 @@ use crate::cache_settings::{CacheSettings, CacheStatistics};
 use crate::damage::Damage;
 use crate::filters::{FilterSpec, Filters};
 use crate::loading::Loading;
-use crate::mirror_info::MirrorInfo;
+use crate::mirror_info::{MirrorInfo, Repair, ScrubReport};
 use crate::{ByteSize, VolumeError, VolumeSpec};
 
 /// The volume was removed.
@@ -177,7 +177,30 @@ pub trait Mirroring {
     /// If there is no such member.
     fn return_member(&self, name: &str) -> Result<(), VolumeError>;
 
-    /// Sets how many bytes per second are copied to members at most.
+    /// Uses another volume instead of a member while hosts use the mirror. Everything is copied to it in the
+    /// background. When this returns, nothing is in flight on the old member.
+    ///
+    /// # Errors
+    /// Those of [`check_replacement`](Self::check_replacement), or if memory could not be allocated.
+    fn replace_member(&self, old: &str, new: Member) -> Result<(), VolumeError>;
+
+    /// Checks a replacement: what sessions know of the mirror has to stay true.
+    ///
+    /// # Errors
+    /// If there is no such member, it has the only good copy, or the new one does not fit.
+    fn check_replacement(&self, old: &str, new: &Member) -> Result<(), VolumeError>;
+
+    /// Compares what members in sync hold while hosts use the mirror; see [`Repair`]. `progress` may end that.
+    ///
+    /// # Errors
+    /// If no member can be read at some place.
+    fn scrub(
+        &self,
+        repair: Repair,
+        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<ScrubReport, VolumeError>;
+
+    /// Sets how many bytes per second are copied to members and compared at most.
     fn set_resync_rate(&self, rate: Option<ByteSize>);
 }
 

@@ -11,6 +11,7 @@
 //! in what is in flight. What a member misses is marked by region, and one thread copies it to the member
 //! when that returns (`docs/design/0019-mirrors.md`).
 
+mod access;
 mod core;
 mod legs;
 mod memory;
@@ -19,6 +20,7 @@ mod recorder;
 mod recording;
 mod regions;
 mod resync;
+mod scrub;
 mod standing;
 
 use std::ops::ControlFlow;
@@ -34,8 +36,8 @@ use block::{
 };
 
 use crate::managed::{Member, Mirroring, Storage};
-use crate::members::{Members, bits};
-use crate::mirror_info::{MirrorInfo, MirrorMember};
+use crate::members::{Members, PLACES, bits};
+use crate::mirror_info::{MirrorInfo, MirrorMember, Repair, ScrubReport};
 use crate::{ByteSize, Origin, Platform, VolumeError, VolumeKind, VolumeSpec};
 
 use self::core::{Core, Engine};
@@ -49,6 +51,8 @@ pub struct MirrorVolume {
     core: Arc<Core>,
     write_cache: WriteCache,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Held while a member is replaced.
+    replacing: Mutex<()>,
 }
 
 impl MirrorVolume {
@@ -83,11 +87,11 @@ impl MirrorVolume {
             members: Members::new(members),
             standings,
             engine,
-            relay: Arc::clone(&platform.relay),
+            platform: platform.clone(),
             resync_rate: AtomicU64::new(resync_rate.map_or(0, |rate| rate.0)),
             copied_bytes: AtomicU64::new(0),
             recorder,
-            _charge: charge,
+            charges: Mutex::new(vec![charge]),
         });
         let mirror = Self {
             core,
@@ -97,6 +101,7 @@ impl MirrorVolume {
                 WriteCache::Volatile
             },
             threads: Mutex::default(),
+            replacing: Mutex::default(),
         };
         mirror.spawn("mirror-resync", resync::run)?;
         if mirror.core.recorder.has_file() {
@@ -165,7 +170,8 @@ fn check(spec: &VolumeSpec, members: &[Member]) -> Result<(), VolumeError> {
     for member in members {
         member.check_blocks(spec.block_size)?;
     }
-    if derived != spec.size {
+    // Members that replaced others may all be larger.
+    if derived < spec.size {
         return Err(VolumeError::DerivedSize {
             given: spec.size,
             derived,
@@ -209,6 +215,65 @@ impl Mirroring for MirrorVolume {
     fn return_member(&self, name: &str) -> Result<(), VolumeError> {
         self.core.standings.begin_return(self.place_of(name)?);
         Ok(())
+    }
+
+    fn check_replacement(&self, old: &str, new: &Member) -> Result<(), VolumeError> {
+        let place = self.place_of(old)?;
+        if self.core.standings.in_sync() == 1 << place {
+            let member = old.to_owned();
+            return Err(VolumeError::LastCopy { member });
+        }
+        new.check_blocks(self.core.geometry.block_size)?;
+        let needed = ByteSize(self.core.geometry.len_bytes());
+        if new.size() < needed {
+            return Err(VolumeError::SmallReplacement {
+                given: new.size(),
+                needed,
+            });
+        }
+        let has_cache = new.volume.write_cache() == WriteCache::Volatile;
+        let is_other_nature = match self.core.engine {
+            Engine::Memory(_) => new.store().is_none(),
+            Engine::Window { .. } => has_cache && self.write_cache == WriteCache::Absent,
+        };
+        // Without a record, a member that outlives the program would be trusted after a restart.
+        let needs_record =
+            new.volume.storage().outlives_program() && !self.core.recorder.has_file();
+        if is_other_nature || needs_record && self.core.platform.record.is_some() {
+            let kind = new.volume.storage().spec().kind;
+            return Err(VolumeError::OtherNature { kind });
+        }
+        if self.core.standings.places() == PLACES {
+            return Err(VolumeError::TooManyReplaced { max: PLACES });
+        }
+        Ok(())
+    }
+
+    fn replace_member(&self, old: &str, new: Member) -> Result<(), VolumeError> {
+        let _one_at_a_time = self.replacing.lock();
+        self.check_replacement(old, &new)?;
+        let core = &self.core;
+        let (place, new_place) = (self.place_of(old)?, core.standings.places());
+        let charge = core.platform.budget.reserve(core.standings.set_bytes())?;
+        core.engine.add(new_place, &new, &core.platform)?;
+        let has_cache = new.volume.write_cache() == WriteCache::Volatile;
+        core.members.add(new_place, new);
+        let charges = core.charges.lock();
+        charges.unwrap_or_else(PoisonError::into_inner).push(charge);
+        let replaced = core.standings.replace(place, has_cache);
+        replaced.map_err(|LastCopy| VolumeError::LastCopy {
+            member: old.to_owned(),
+        })?;
+        core.retire(place);
+        Ok(())
+    }
+
+    fn scrub(
+        &self,
+        repair: Repair,
+        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<ScrubReport, VolumeError> {
+        scrub::scrub(&self.core, repair, progress).map_err(VolumeError::Storage)
     }
 
     fn set_resync_rate(&self, rate: Option<ByteSize>) {

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use block::Status;
+use block::{ByteRange, Status};
 
 /// A member of a mirror as it is now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +56,28 @@ impl Cause {
             Self::Failed(status) => !matches!(status, Status::WriteError | Status::Invalid),
         }
     }
+}
+
+/// What becomes of differences that a comparison finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repair {
+    /// They are reported.
+    No,
+    /// The others get what the first member in sync holds.
+    Yes,
+}
+
+/// What a comparison of members has found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScrubReport {
+    /// Bytes of the mirror that were compared.
+    pub compared_bytes: u64,
+    /// Bytes of the pieces of 64 KiB that differ.
+    pub differing_bytes: u64,
+    /// Bytes of those that were repaired.
+    pub repaired_bytes: u64,
+    /// Where they are: the first ranges of differing pieces.
+    pub ranges: Vec<ByteRange>,
 }
 
 /// Why the file cannot be read or written.

@@ -99,6 +99,13 @@ pub struct Platform {
     pub record: Option<PathBuf>,
 }
 
+impl fmt::Debug for Platform {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut fields = f.debug_struct("Platform");
+        fields.field("record", &self.record).finish_non_exhaustive()
+    }
+}
+
 /// Where the definition of a volume comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
@@ -360,6 +367,24 @@ pub enum VolumeError {
         /// Its name.
         member: String,
     },
+    /// It has to hold everything.
+    #[error(
+        "a member of {given} is smaller than the mirror of {needed}; choose a volume of at least {needed}"
+    )]
+    SmallReplacement {
+        /// The size of the new member.
+        given: ByteSize,
+        /// The size of the mirror.
+        needed: ByteSize,
+    },
+    /// Places of members are not used again.
+    #[error(
+        "the mirror has had {max} members since the daemon started, which is the most; restart the daemon first"
+    )]
+    TooManyReplaced {
+        /// The most.
+        max: usize,
+    },
     /// The record of a mirror.
     #[error(transparent)]
     Record(#[from] RecordError),
@@ -371,7 +396,7 @@ pub enum VolumeError {
     NotLinear,
     /// Sessions rely on what the volume is.
     #[error(
-        "a volume of kind {kind} cannot be added while the linear volume is in use, because it answers in another way than the present members; create a linear volume of all of them instead"
+        "a volume of kind {kind} cannot become a member while the volume is in use, because it answers in another way than the present members; create a new volume of all of them instead"
     )]
     OtherNature {
         /// The kind of the new member.
@@ -589,46 +614,6 @@ impl VolumeKind {
             });
         }
         Ok(ByteSize(whole_units.saturating_mul(sizes.len() as u64)))
-    }
-
-    /// A linear volume with one more member; other kinds stay as they are.
-    #[must_use]
-    pub fn with_member(&self, name: &str) -> Self {
-        let mut kind = self.clone();
-        if let Self::Linear { members } = &mut kind {
-            members.push(name.to_owned());
-        }
-        kind
-    }
-
-    /// The members that `longer` has besides those of this linear volume, if it has these first.
-    pub fn added_members<'a>(&self, longer: &'a Self) -> Option<&'a [String]> {
-        let (Self::Linear { members }, Self::Linear { members: all }) = (self, longer) else {
-            return None;
-        };
-        let added = all.strip_prefix(&members[..])?;
-        (!added.is_empty()).then_some(added)
-    }
-
-    /// Whether `other` is the same cache or mirror with other settings that can change while it is in use.
-    pub fn differs_in_settings(&self, other: &Self) -> bool {
-        self != other
-            && match (self, other) {
-                (
-                    Self::Cache { of, settings },
-                    Self::Cache {
-                        of: other_of,
-                        settings: others,
-                    },
-                ) => of == other_of && settings.block == others.block,
-                (
-                    Self::Mirror { members, .. },
-                    Self::Mirror {
-                        members: others, ..
-                    },
-                ) => members == others,
-                _ => false,
-            }
     }
 
     /// Checks the settings of the kind.

@@ -7,6 +7,6 @@ mkdir /srv/saves
 until command ramport --socket "$PWD/other.sock" capacity > /dev/null 2>&1; do sleep 0.1; done
 command ramport --socket "$PWD/other.sock" volume create rd0 --size 64M
 command ramport --socket "$PWD/other.sock" target create nqn.2026-11.com.example:rd0 --volume rd0 --allow-any-host
-for volume in rd2 rd3 rd4 rd5 rd7 rd8; do ramport volume create "$volume" --size 1G; done
-ramport volume create saved --size 64M
-ramport volume save saved /srv/saves/rd0-monday.save
+for volume in rd2 rd3 rd4 rd5 rd9 rd10; do ramport volume create "$volume" --size 1G; done
+ramport volume create rd8 --size 64M
+ramport volume save rd8 /srv/saves/rd0-monday.save

@@ -100,6 +100,8 @@ fn routes() -> OpenApiRouter<Engine> {
         .routes(routes!(members::add_member))
         .routes(routes!(members::fail_member))
         .routes(routes!(members::return_member))
+        .routes(routes!(members::replace_member))
+        .routes(routes!(members::scrub_volume))
         .routes(routes!(acknowledge_loss))
         .routes(routes!(acknowledge_losses))
         .routes(routes!(list_targets, create_iscsi_target))

@@ -129,6 +129,12 @@ impl Definitions {
             });
         }
         match self.size_over_members(volume)? {
+            // Members of a mirror that replaced others may all be larger.
+            Some(derived)
+                if matches!(volume.kind.0, VolumeKind::Mirror { .. }) && given < derived =>
+            {
+                Ok(())
+            }
             Some(derived) if derived != given => Err(ParentFault::DerivedSize { given, derived }),
             _ => Ok(()),
         }
@@ -259,6 +265,12 @@ impl Volume {
     /// What it is made of.
     pub(crate) fn parents(&self) -> &[String] {
         self.kind.0.parents()
+    }
+
+    /// The member of this mirror that is replaced if it becomes `to`, and the volume that replaces it.
+    pub(crate) fn replacement(&self, to: &Self) -> Option<(VolumeName, VolumeName)> {
+        let (old, new) = self.kind.0.replaced_member(&to.kind.0)?;
+        Some((old.parse().ok()?, new.parse().ok()?))
     }
 
     /// The volumes that it holds.

@@ -109,7 +109,7 @@ impl Engine {
                     let size = to.check_new_size(volume);
                     size.map_err(|fault| DefinitionFault::parent(name, fault))?;
                 }
-                Step::AddMembers { name, from, to } => self.check_new_members(name, from, to)?,
+                Step::ChangeMembers { name, from, to } => self.check_new_members(name, from, to)?,
                 Step::RemoveTarget(name, _) | Step::Detach(name, ..) => {
                     self.guard_target(name, force)?;
                 }
@@ -136,7 +136,7 @@ impl Engine {
         removed.try_for_each(|name| self.server().flush_volume(name))
     }
 
-    /// Checks members that are to be added to a linear volume. They exist already, since what they are
+    /// Checks members that are to be added to a linear volume or to replace one of a mirror. They exist already, since what they are
     /// is compared with the present members.
     pub(super) fn check_new_members(
         &self,
@@ -144,6 +144,9 @@ impl Engine {
         from: &Volume,
         to: &Volume,
     ) -> Result<(), ServerError> {
+        if let Some((old, new)) = from.replacement(to) {
+            self.server().check_replacement(name, &old, &new)?;
+        }
         let added = from.kind.0.added_members(&to.kind.0);
         let mut members = added.into_iter().flatten().filter_map(|of| of.parse().ok());
         members.try_for_each(|member| self.server().check_new_member(name, &member))

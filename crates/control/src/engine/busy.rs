@@ -17,7 +17,7 @@ pub struct Task {
     /// The volume.
     pub volume: String,
     /// What is being done to it: `creation`, `change`, `erasure`, `removal`, `apply`, `snapshot`,
-    /// `roll back`, `copy`, `save`, `restoration`, `acknowledgement`.
+    /// `roll back`, `copy`, `scrub`, `save`, `restoration`, `acknowledgement`.
     pub action: String,
     /// How much is done.
     pub done_bytes: u64,

@@ -1,7 +1,11 @@
 //! What volumes are made of: those that hold others, snapshots and clones.
 
-use server::{Force, ServerError, VolumeName};
+use std::ops::ControlFlow;
 
+use server::{Force, ServerError, VolumeName};
+use volume::Repair;
+
+use super::mirror_view::ScrubView;
 use super::{BusyGuard, Engine, EngineError};
 use crate::change::Change;
 use crate::definitions::{DefinitionFault, KindFields, Volume};
@@ -33,6 +37,36 @@ impl Engine {
         self.commit(&mut store, vec![change], Force::No, |_| false)
     }
 
+    /// Uses another volume instead of a member of a mirror while hosts use that.
+    pub fn replace_member(
+        &self,
+        name: &VolumeName,
+        old: &VolumeName,
+        new: &VolumeName,
+    ) -> Result<(), EngineError> {
+        if name == new {
+            return Err(ServerError::MemberOfItself(name.clone()).into());
+        }
+        let _busy = self.shared.busy.enter(name, "change", 0)?;
+        let _member = self.shared.busy.enter(new, "use by another volume", 0)?;
+        let mut store = self.begin();
+        let from = self.defined_volume(name)?;
+        self.defined_volume(new)?;
+        let is_free = self.read().check_free(std::iter::once(new.as_str()));
+        is_free.map_err(|fault| DefinitionFault::parent(name, fault))?;
+        self.server().check_replacement(name, old, new)?;
+        let to = Volume {
+            kind: KindFields(from.kind.0.with_replacement(old.as_str(), new.as_str())),
+            ..from
+        };
+        to.check(name)?;
+        let mut with_member = self.read().clone();
+        with_member.volumes.insert(Text(name.clone()), to.clone());
+        with_member.check_all_parents()?;
+        let change = Change::SetVolume(Text(name.clone()), to);
+        self.commit(&mut store, vec![change], Force::No, |_| false)
+    }
+
     /// Takes a member of a mirror out of use until it is returned.
     pub fn fail_member(&self, name: &VolumeName, member: &VolumeName) -> Result<(), EngineError> {
         let _busy = self.shared.busy.enter(name, "change", 0)?;
@@ -47,6 +81,28 @@ impl Engine {
         self.server().return_member(name, member)?;
         tracing::info!(volume = %name, %member, "a member of a mirror is used again");
         Ok(())
+    }
+
+    /// Compares what members of a mirror hold while hosts use it, and repairs differences if told to.
+    pub fn scrub_volume(
+        &self,
+        name: &VolumeName,
+        repair: Repair,
+    ) -> Result<ScrubView, EngineError> {
+        let total_bytes = self.server().volume(name)?.spec.size.0;
+        let busy = self.shared.busy.enter(name, "scrub", total_bytes)?;
+        let report = self.server().scrub_volume(name, repair, &mut |progress| {
+            busy.note(progress);
+            ControlFlow::Continue(())
+        })?;
+        let view = ScrubView::from(report);
+        tracing::info!(
+            volume = %name,
+            differing_bytes = view.differing_bytes,
+            repaired_bytes = view.repaired_bytes,
+            "scrubbed"
+        );
+        Ok(view)
     }
 
     /// Checks what a new volume is made of. Those volumes take no other change until the returned

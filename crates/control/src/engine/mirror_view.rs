@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-use volume::{Cause, MirrorInfo, MirrorMember, Role};
+use volume::{Cause, MirrorInfo, MirrorMember, Role, ScrubReport};
 
 /// How the members of a mirror are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -37,6 +37,43 @@ pub enum MemberState {
     Resyncing,
     /// It is not used.
     OutOfSync,
+}
+
+/// What a comparison of the members of a mirror has found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ScrubView {
+    /// Bytes of the mirror that were compared.
+    pub compared_bytes: u64,
+    /// Bytes of the pieces of 64 KiB that differ.
+    pub differing_bytes: u64,
+    /// Bytes of those that were repaired.
+    pub repaired_bytes: u64,
+    /// Where they are: at most the first 64 ranges of differing pieces.
+    pub ranges: Vec<RangeView>,
+}
+
+/// Bytes of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RangeView {
+    /// The first.
+    pub offset_bytes: u64,
+    /// How many.
+    pub len_bytes: u64,
+}
+
+impl From<ScrubReport> for ScrubView {
+    fn from(of: ScrubReport) -> Self {
+        let ranges = of.ranges.iter().map(|range| RangeView {
+            offset_bytes: range.offset,
+            len_bytes: range.len,
+        });
+        Self {
+            compared_bytes: of.compared_bytes,
+            differing_bytes: of.differing_bytes,
+            repaired_bytes: of.repaired_bytes,
+            ranges: ranges.collect(),
+        }
+    }
 }
 
 impl From<MirrorInfo> for MirrorView {

@@ -1,7 +1,8 @@
 //! Takes the steps of a plan on a server, and takes them back.
 
-use server::{ErrorKind, Force, PortalDefinition, Server, ServerError};
+use server::{ErrorKind, Force, PortalDefinition, Server, ServerError, VolumeName};
 
+use crate::definitions::Volume;
 use crate::plan::Step;
 
 /// Steps taken so far. Unless [kept](Transaction::keep), they are undone when this drops.
@@ -94,15 +95,7 @@ pub(super) fn take(
         Step::Resize { name, to_bytes, .. } => {
             server.resize_volume(name, *to_bytes, force, &mut |_| {})?;
         }
-        Step::AddMembers { name, from, to } => {
-            let added = from.kind.0.added_members(&to.kind.0);
-            for member in added.into_iter().flatten() {
-                // Definitions were checked before they became steps, so it is a name.
-                if let Ok(member) = member.parse() {
-                    server.add_member(name, &member)?;
-                }
-            }
-        }
+        Step::ChangeMembers { name, from, to } => change_members(server, name, from, to)?,
         Step::SetSettings { name, to, .. } => server.set_settings(name, to)?,
         Step::SetLock { name, to, .. } => server.set_volume_lock(name, to.write_lock())?,
         Step::SetFilters { name, to, .. } => {
@@ -135,4 +128,19 @@ pub(super) fn take(
         Step::RemoveReferral(referral) => server.remove_referral(*referral)?,
     }
     Ok(None)
+}
+
+fn change_members(
+    server: &Server,
+    name: &VolumeName,
+    from: &Volume,
+    to: &Volume,
+) -> Result<(), ServerError> {
+    if let Some((old, new)) = from.replacement(to) {
+        server.replace_member(name, &old, &new)?;
+    }
+    let added = from.kind.0.added_members(&to.kind.0);
+    // Definitions were checked before they became steps, so they are names.
+    let mut added = added.into_iter().flatten().filter_map(|of| of.parse().ok());
+    added.try_for_each(|member| server.add_member(name, &member))
 }

@@ -27,7 +27,7 @@ Examples:
     ramport volume create l0 --linear rd0,rd2
     ramport volume create s0 --stripe rd3,rd4,rd5 --stripe-unit 16K
   The same bytes on two volumes, of which either may fail:
-    ramport volume create m0 --mirror rd7,rd8
+    ramport volume create m0 --mirror rd9,rd10
   512 MiB of memory in front of a volume in a file:
     ramport volume create c0 --cache-of v0 --cache-size 512M
   On the disk of another machine:
@@ -282,8 +282,17 @@ Examples:
   Take a member out of use, and use it again; only what it missed is copied:
     ramport volume mirror m0 --fail b
     ramport volume mirror m0 --return b
+  Replace a member while hosts use the mirror:
+    ramport volume create c --size 1G
+    ramport volume mirror m0 --replace b=c
   Copy at most 100 MiB per second to members that missed something:
     ramport volume mirror m0 --resync-rate 100M";
+
+pub(crate) const VOLUME_SCRUB: &str = "\
+Examples:
+  Report where members of a mirror differ, and repair that:
+    ramport volume scrub m0
+    ramport volume scrub m0 --repair";
 
 pub(crate) const VOLUME_SHRINK: &str = "\
 Examples:

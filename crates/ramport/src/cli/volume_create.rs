@@ -201,9 +201,29 @@ pub(crate) struct MirrorChanges {
     /// Use this member again; what it missed is copied to it in the background
     #[arg(long = "return", value_name = "VOLUME")]
     pub(crate) returned: Option<String>,
+    /// Use another volume instead of a member, to which everything is copied in the background
+    #[arg(long, value_name = "OLD=NEW", value_parser = parse_replacement)]
+    pub(crate) replace: Option<Replacement>,
     /// Bytes per second that are copied at most to members that missed something; 0 for no limit
     #[arg(long, value_name = "SIZE")]
     pub(crate) resync_rate: Option<Size>,
+}
+
+/// A member of a mirror, and the volume that replaces it.
+#[derive(Clone, Debug)]
+pub(crate) struct Replacement {
+    pub(crate) old: String,
+    pub(crate) new: String,
+}
+
+fn parse_replacement(text: &str) -> Result<Replacement, &'static str> {
+    let (old, new) = text
+        .split_once('=')
+        .ok_or("give the member and the volume that replaces it, as in b=c")?;
+    Ok(Replacement {
+        old: old.to_owned(),
+        new: new.to_owned(),
+    })
 }
 
 #[derive(Debug, Args)]
@@ -212,4 +232,13 @@ pub(crate) struct MirrorArgs {
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) changes: MirrorChanges,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ScrubArgs {
+    /// The mirror
+    pub(crate) name: String,
+    /// Give the other members what the first member in sync holds where they differ
+    #[arg(long)]
+    pub(crate) repair: bool,
 }

@@ -64,6 +64,7 @@ pub(super) fn run(daemon: &Daemon, verb: VolumeVerb) -> Result<(), Failure> {
             change(daemon, &args.name, &patch, false)
         }
         VolumeVerb::Mirror(args) => mirror::change(daemon, &args),
+        VolumeVerb::Scrub(args) => mirror::scrub(daemon, &args),
         VolumeVerb::Snapshots(verb) => snapshot::run(daemon, &verb),
         VolumeVerb::Copy(args) => copy::run(daemon, &args),
         VolumeVerb::Filter(verb) => filter::run(daemon, &verb),

@@ -38,9 +38,23 @@ fn a_mirror_is_created_its_members_fail_and_return_and_stay_when_it_is_removed()
     let shown = daemon.json(&["volume", "show", "m0"]);
     assert_eq!(shown["resync_rate"], serde_json::Value::Null);
     assert_eq!(shown["mirror"]["members"][1]["state"], "in_sync");
+    let told = daemon.mistake(&[&mirror[..], &["--replace", "a"]].concat());
+    assert!(told.contains("as in b=c"), "{told}");
+    let told = daemon.mistake(&[&mirror[..], &["--replace", "a=b"]].concat());
+    assert!(told.contains("member of m0"), "{told}");
+    let shown = daemon.ok(&[&mirror[..], &["--replace", "b=c"]].concat());
+    assert!(shown.contains("mirror of a, c"), "{shown}");
+    wait_until_in_sync(&daemon);
+    daemon.ok(&["volume", "rm", "b"]);
+    let told = daemon.ok(&["volume", "scrub", "m0"]);
+    assert!(told.contains("the members hold the same"), "{told}");
+    let found = daemon.json(&["volume", "scrub", "m0", "--repair"]);
+    assert_eq!(found["compared_bytes"], 8 << 20);
+    let told = daemon.mistake(&["volume", "scrub", "a"]);
+    assert!(told.contains("not a mirror"), "{told}");
     let told = daemon.ok(&["volume", "rm", "m0"]);
     assert!(
-        told.contains("its members stay with their contents: a, b"),
+        told.contains("its members stay with their contents: a, c"),
         "{told}"
     );
 }

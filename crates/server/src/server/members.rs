@@ -1,8 +1,11 @@
 //! Volumes that hold others: nothing else may use what they are made of.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use volume::{Extendable, Member, Mirroring, VolumeError, VolumeKind};
+use volume::{
+    Extendable, Member, Mirroring, Progress, Repair, ScrubReport, VolumeError, VolumeKind,
+};
 
 use super::targets::VolumeChange;
 use super::volumes::volume_error;
@@ -66,6 +69,65 @@ impl Server {
     /// If the volume is no mirror or has no such member.
     pub fn return_member(&self, name: &VolumeName, member: &VolumeName) -> Result<(), ServerError> {
         self.with_mirror(name, |mirror| mirror.return_member(member.as_str()))
+    }
+
+    /// Uses another volume instead of a member of a mirror while hosts use that. The old member is free when
+    /// this returns.
+    ///
+    /// # Errors
+    /// If one of the volumes does not exist, the new member is used otherwise or does not fit, or the old one has
+    /// the only good copy.
+    pub fn replace_member(
+        &self,
+        name: &VolumeName,
+        old: &VolumeName,
+        new: &VolumeName,
+    ) -> Result<(), ServerError> {
+        let member = {
+            let mut state = self.state();
+            let member = state.free_member(name, new)?;
+            state.holders.insert(new.clone(), name.clone());
+            member
+        };
+        // It waits for commands in flight.
+        let replaced = self.with_mirror(name, |mirror| mirror.replace_member(old.as_str(), member));
+        let free = if replaced.is_ok() { old } else { new };
+        self.state().holders.remove(free);
+        replaced
+    }
+
+    /// Checks what [`replace_member`](Self::replace_member) checks.
+    ///
+    /// # Errors
+    /// Those of [`replace_member`](Self::replace_member).
+    pub fn check_replacement(
+        &self,
+        name: &VolumeName,
+        old: &VolumeName,
+        new: &VolumeName,
+    ) -> Result<(), ServerError> {
+        let member = self.state().free_member(name, new)?;
+        self.with_mirror(name, |mirror| {
+            mirror.check_replacement(old.as_str(), &member)
+        })
+    }
+
+    /// Compares what members of a mirror in sync hold while hosts use it, and repairs differences if told to.
+    ///
+    /// # Errors
+    /// If the volume is no mirror, or no member can be read at some place.
+    pub fn scrub_volume(
+        &self,
+        name: &VolumeName,
+        repair: Repair,
+        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<ScrubReport, ServerError> {
+        let mut report = ScrubReport::default();
+        self.with_mirror(name, |mirror| {
+            report = mirror.scrub(repair, progress)?;
+            Ok(())
+        })?;
+        Ok(report)
     }
 
     /// Whether a volume is a member of a mirror of which others outlive the program, so that its contents are
@@ -143,20 +205,27 @@ impl State {
         member: &VolumeName,
         add: impl FnOnce(&dyn Extendable, Member) -> Result<(), VolumeError>,
     ) -> Result<(), ServerError> {
-        self.check_running()?;
+        let new = self.free_member(name, member)?;
+        self.check_not_held(name)?;
         let volume = &self.volume(name)?.volume;
+        let extendable = volume.storage().extendable().ok_or(VolumeError::NotLinear);
+        let added = extendable.and_then(|extendable| add(extendable, new));
+        added.map_err(|error| volume_error(error, name, &volume.storage().spec()))
+    }
+
+    /// A volume that another may hold from now on.
+    fn free_member(&self, name: &VolumeName, member: &VolumeName) -> Result<Member, ServerError> {
+        self.check_running()?;
+        self.volume(name)?;
         let new = Member {
             name: member.to_string(),
             volume: Arc::clone(&self.volume(member)?.volume),
         };
-        self.check_not_held(name)?;
         self.check_free(name, member)?;
         if member == name || self.is_below(name, member) {
             return Err(ServerError::MemberOfItself(name.clone()));
         }
-        let extendable = volume.storage().extendable().ok_or(VolumeError::NotLinear);
-        let added = extendable.and_then(|extendable| add(extendable, new));
-        added.map_err(|error| volume_error(error, name, &volume.storage().spec()))
+        Ok(new)
     }
 
     /// Notes what a new volume holds.

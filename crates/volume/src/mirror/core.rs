@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use block::{ByteRange, Geometry};
+use block::{Blocks, ByteRange, Extent, Geometry, Lba};
 use memory::Charge;
 use window::{Backing, Window, WindowOptions};
 
@@ -15,7 +15,7 @@ use super::standing::Standings;
 use crate::managed::Member;
 use crate::members::Members;
 use crate::volume_backing::VolumeBacking;
-use crate::{ManagedVolume, Platform, Relay, VolumeError};
+use crate::{ManagedVolume, Platform, VolumeError};
 
 /// As a volume in a file has them.
 const FRAME_BYTES: u32 = 64 << 10;
@@ -28,13 +28,14 @@ pub(super) struct Core {
     pub(super) members: Members,
     pub(super) standings: Arc<Standings>,
     pub(super) engine: Engine,
-    pub(super) relay: Arc<Relay>,
+    pub(super) platform: Platform,
     /// Bytes per second that are copied to members at most; 0 for no limit.
     pub(super) resync_rate: AtomicU64,
     /// Bytes that were copied to members.
     pub(super) copied_bytes: AtomicU64,
     pub(super) recorder: Recorder,
-    pub(super) _charge: Charge,
+    /// The memory of what is known of members.
+    pub(super) charges: Mutex<Vec<Charge>>,
 }
 
 /// How operations are carried out.
@@ -63,6 +64,12 @@ impl Core {
         }
     }
 
+    /// The blocks of bytes.
+    pub(super) fn extent(&self, range: ByteRange) -> Extent {
+        let shift = self.geometry.block_size.shift();
+        Extent::new(Lba(range.offset >> shift), Blocks(range.len >> shift))
+    }
+
     /// Calls `copy` while nothing changes the bytes of `range`.
     pub(super) fn exclude<T>(&self, range: ByteRange, copy: impl FnOnce() -> T) -> T {
         match &self.engine {
@@ -74,6 +81,17 @@ impl Core {
                 let _held = legs.exclude(range);
                 copy()
             }
+        }
+    }
+
+    /// Waits until nothing is in flight on a member that was replaced.
+    pub(super) fn retire(&self, place: usize) {
+        match &self.engine {
+            Engine::Memory(memory) => drop(memory.exclude(&[ByteRange {
+                offset: 0,
+                len: self.geometry.len_bytes(),
+            }])),
+            Engine::Window { legs, .. } => legs.retire(place),
         }
     }
 

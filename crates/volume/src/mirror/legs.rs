@@ -24,8 +24,10 @@ use crate::volume_backing::{Client, VolumeBacking, meaning_of};
 pub(super) struct Legs {
     standings: Arc<Standings>,
     table: Mutex<Table>,
-    /// A request has ended, or a copy.
+    /// A member has answered.
     ended: Condvar,
+    /// Held while a range is excluded.
+    excluding: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -65,7 +67,10 @@ struct Split {
 }
 
 /// Excludes changes of a range of bytes until it drops.
-pub(super) struct Exclusion<'a>(&'a Legs);
+pub(super) struct Exclusion<'a> {
+    legs: &'a Legs,
+    _alone: MutexGuard<'a, ()>,
+}
 
 /// What a member reports to.
 pub(super) struct LegClient {
@@ -80,6 +85,7 @@ impl Legs {
             standings: Arc::clone(standings),
             table: Mutex::default(),
             ended: Condvar::new(),
+            excluding: Mutex::default(),
         }
     }
 
@@ -92,8 +98,9 @@ impl Legs {
         });
     }
 
-    /// Excludes changes of `range`. Waits for those in flight. One thread calls this.
+    /// Excludes changes of `range`. Waits for those in flight, and for other threads that exclude.
     pub(super) fn exclude(&self, range: ByteRange) -> Exclusion<'_> {
+        let alone = self.excluding.lock();
         let mut table = self.table();
         table.copying = Some(range);
         while table
@@ -106,7 +113,18 @@ impl Legs {
                 .wait(table)
                 .unwrap_or_else(PoisonError::into_inner);
         }
-        Exclusion(self)
+        Exclusion {
+            legs: self,
+            _alone: alone.unwrap_or_else(PoisonError::into_inner),
+        }
+    }
+
+    /// Waits until a member that gets no requests any more has answered all, and ends its thread.
+    pub(super) fn retire(&self, place: usize) {
+        let is_busy = |table: &mut Table| table.places[place].in_flight != 0;
+        let table = self.ended.wait_while(self.table(), is_busy);
+        let table = table.unwrap_or_else(PoisonError::into_inner);
+        table.places[place].backing.close();
     }
 
     /// The members have carried out what was submitted when their threads end.
@@ -191,6 +209,7 @@ impl Legs {
     ) -> Option<Result<(), BackingError>> {
         let table = &mut *self.table();
         table.places[place].in_flight -= 1;
+        self.ended.notify_all();
         let split = table.requests.get_mut(&id)?;
         let request = split.request;
         split.waiting &= !(1 << place);
@@ -216,7 +235,6 @@ impl Legs {
             return None;
         }
         let split = table.requests.remove(&id)?;
-        self.ended.notify_all();
         let over = self.end(&split).map_err(meaning_of);
         if request.op != BackingOp::Read && !self.standings.has_recorded_roles() {
             table.held.push((id, over));
@@ -278,10 +296,10 @@ fn overlap(request: Request, range: ByteRange) -> bool {
 
 impl Drop for Exclusion<'_> {
     fn drop(&mut self) {
-        let mut table = self.0.table();
+        let mut table = self.legs.table();
         table.copying = None;
         while let Some(request) = table.parked.pop_front() {
-            self.0.begin(&mut table, request);
+            self.legs.begin(&mut table, request);
         }
     }
 }

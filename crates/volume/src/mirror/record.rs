@@ -30,7 +30,9 @@ pub(super) struct RecordFile<F> {
 /// What the file says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
-    /// The names of the members in sync.
+    /// The names of all members.
+    pub(super) members: Vec<String>,
+    /// The names of those in sync.
     pub(super) in_sync: Vec<String>,
     /// Where members may differ from each other.
     pub(super) regions: Regions,
@@ -115,10 +117,13 @@ fn io_error<'a>(
 }
 
 impl Record {
-    /// Lines, an empty one, the regions, and a checksum of all that.
+    /// Lines, an empty one, the regions, and a checksum of all that. A line that begins with `+` names a member
+    /// in sync, one with `-` another member.
     fn encoded(&self) -> Vec<u8> {
         let mut text = format!("{HEADER}\n{}\n", self.regions.division().len_bytes());
-        for name in &self.in_sync {
+        for name in &self.members {
+            let is_in_sync = self.in_sync.contains(name);
+            text.push(if is_in_sync { '+' } else { '-' });
             text.push_str(name);
             text.push('\n');
         }
@@ -139,10 +144,16 @@ impl Record {
         let end = bytes.windows(2).position(|two| two == b"\n\n")?;
         let mut lines = std::str::from_utf8(&bytes[..end]).ok()?.lines();
         let is_ours = lines.next()? == HEADER && lines.next()?.parse() == Ok(division.len_bytes());
+        let members: Vec<_> = lines.collect();
+        let named = |mark: &[char]| {
+            let named = members.iter().filter_map(|line| line.strip_prefix(mark));
+            named.map(str::to_owned).collect()
+        };
         let words = bytes[end + 2..].chunks_exact(8);
         let words = words.map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")));
         is_ours.then_some(Self {
-            in_sync: lines.map(str::to_owned).collect(),
+            members: named(&['+', '-']),
+            in_sync: named(&['+']),
             regions: Regions::from_words(division, words.collect())?,
         })
     }
@@ -164,8 +175,13 @@ mod tests {
             offset: 70 << 20,
             len: 3 << 20,
         });
-        let in_sync = vec!["a".to_owned(), "c".to_owned()];
-        (Record { in_sync, regions }, division)
+        let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+        let record = Record {
+            members: names(&["a", "b", "c"]),
+            in_sync: names(&["a", "c"]),
+            regions,
+        };
+        (record, division)
     }
 
     #[test]
@@ -186,6 +202,7 @@ mod tests {
             "{other:?}"
         );
         let none = Record {
+            members: Vec::new(),
             in_sync: Vec::new(),
             regions: Regions::none(division),
         };

@@ -63,7 +63,7 @@ impl Recorder {
                 noted: None,
             });
         };
-        let (source, differ) = match origin {
+        let (source, differ, known) = match origin {
             Origin::New => {
                 file.create_folder(|folder| {
                     DirBuilder::new()
@@ -71,15 +71,17 @@ impl Recorder {
                         .mode(FOLDER_MODE)
                         .create(folder)
                 })?;
-                (0, all.clone())
+                (0, all.clone(), Vec::new())
             }
             Origin::Restored => {
                 let record = file.read(division)?;
-                (source_of(&record, members)?, record.regions)
+                let source = source_of(&record, members)?;
+                (source, record.regions, record.members)
             }
         };
         let missing = all_but(members, source, |member| {
-            if outlives_program(member) {
+            // One that replaced another just before the end is not in the record.
+            if outlives_program(member) && known.contains(&member.name) {
                 differ.clone()
             } else {
                 all.clone()
@@ -91,6 +93,7 @@ impl Recorder {
             .flatten()
             .for_each(|missing| noted.insert_set(missing));
         file.write(&Record {
+            members: members.iter().map(|member| member.name.clone()).collect(),
             in_sync: vec![members[source].name.clone()],
             regions: noted.clone(),
         })?;
@@ -113,15 +116,15 @@ impl Recorder {
         }
     }
 
-    /// Writes that these members are in sync, and where the others may differ.
+    /// Writes a record.
     ///
     /// # Errors
     /// If the system refuses. That is its problem then.
-    pub(super) fn write(&self, in_sync: Vec<String>, regions: Regions) -> Result<(), RecordError> {
+    pub(super) fn write(&self, record: &Record) -> Result<(), RecordError> {
         let Some(file) = &self.file else {
             return Ok(());
         };
-        let written = file.write(&Record { in_sync, regions });
+        let written = file.write(record);
         let problem = written.as_ref().err().map(ToString::to_string);
         *self.problem.lock().unwrap_or_else(PoisonError::into_inner) = problem;
         written

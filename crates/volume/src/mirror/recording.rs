@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use window::BackingClient as _;
 
 use super::core::{Core, Engine};
+use super::record::Record;
 use super::standing::ToRecord;
 use crate::members::bits;
 use crate::mirror_info::RecordError;
@@ -46,6 +47,13 @@ pub(super) fn end(core: &Core) {
 }
 
 fn write(core: &Core, record: &ToRecord) -> Result<(), RecordError> {
-    let names = bits(record.in_sync).map(|place| core.members.get(place).name.clone());
-    core.recorder.write(names.collect(), record.regions.clone())
+    let names = |members| {
+        let names = bits(members).map(|place| core.members.get(place).name.clone());
+        names.collect()
+    };
+    core.recorder.write(&Record {
+        members: names(record.members),
+        in_sync: names(record.in_sync),
+        regions: record.regions.clone(),
+    })
 }

@@ -102,6 +102,7 @@ pub(super) struct Missing {
 /// What the record is to say.
 #[derive(Debug)]
 pub(super) struct ToRecord {
+    pub(super) members: u64,
     pub(super) in_sync: u64,
     pub(super) regions: Regions,
     changes: u64,
@@ -161,6 +162,11 @@ impl Standings {
             }),
             changed: Condvar::new(),
         }
+    }
+
+    /// The memory of what is known of one member more, in bytes.
+    pub(super) const fn set_bytes(&self) -> u64 {
+        Regions::memory_bytes(self.division)
     }
 
     /// The memory of the standings of so many members in bytes.
@@ -246,6 +252,7 @@ impl Standings {
         let mut regions = noted.regions.clone();
         regions.insert_set(&noted.wanted);
         Some(ToRecord {
+            members: self.present(),
             in_sync: self.in_sync(),
             regions,
             changes: state.changes,
@@ -375,6 +382,10 @@ impl Standings {
         if self.in_sync() == bit {
             return Err(LastCopy);
         }
+        if self.present() & bit == 0 {
+            // It was replaced while the command was in flight.
+            return Ok(());
+        }
         if let Some(range) = range {
             state.mark(bit, range);
         }
@@ -403,6 +414,34 @@ impl Standings {
         };
         standing.cause = Some(cause);
         self.set_role(&mut state, member, Role::Absent);
+        Ok(())
+    }
+
+    /// How many places are or were used.
+    pub(super) fn places(&self) -> usize {
+        self.state().places.len()
+    }
+
+    /// The member in place `old` is none any more; a new one in the next place misses everything.
+    pub(super) fn replace(&self, old: usize, is_volatile: bool) -> Result<(), LastCopy> {
+        let state = &mut *self.state();
+        let new = state.places.len();
+        let mut missing = Regions::none(self.division);
+        missing.insert_all();
+        state.places.push(Standing::new(Role::Absent, missing));
+        if self.in_sync() == 1 << old {
+            // The place stays unused.
+            return Err(LastCopy);
+        }
+        state.volatile |= u64::from(is_volatile) << new;
+        if let Some(noted) = &mut state.noted {
+            noted.wanted.insert_all();
+        }
+        // In this order, changes see the old member, none, or the new one; see `begin_write`.
+        self.set_role(state, old, Role::Absent);
+        self.present.fetch_and(!(1 << old), Ordering::AcqRel);
+        self.present.fetch_or(1 << new, Ordering::AcqRel);
+        self.set_role(state, new, Role::Resyncing);
         Ok(())
     }
 
@@ -559,6 +598,7 @@ impl State {
         unflushed
     }
 
+    /// `members` may include some that were replaced, which nobody asks for.
     fn mark(&mut self, members: u64, range: ByteRange) {
         for member in bits(members) {
             let standing = &mut self.places[member];

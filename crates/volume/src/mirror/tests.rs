@@ -17,6 +17,7 @@ use crate::{
     create_composite,
 };
 
+mod changes;
 mod restarts;
 
 /// Four regions.

@@ -1,11 +1,12 @@
 //! `ramport volume mirror`.
 
-use control::{MemberState, MemberView, MirrorView, VolumePatch, VolumeView, path_part};
+use control::{MemberState, MemberView, MirrorView, ScrubView, VolumePatch, VolumeView, path_part};
 
 use super::super::Daemon;
-use super::{get, path, show};
-use crate::cli::MirrorArgs;
+use super::{get, path, show, with_progress};
+use crate::cli::{MirrorArgs, Replacement, ScrubArgs};
 use crate::failure::Failure;
+use crate::output;
 use crate::units::bytes;
 
 pub(super) fn change(daemon: &Daemon, args: &MirrorArgs) -> Result<(), Failure> {
@@ -24,7 +25,41 @@ pub(super) fn change(daemon: &Daemon, args: &MirrorArgs) -> Result<(), Failure> 
             let _: VolumeView = daemon.client.post(&path, &())?;
         }
     }
+    if let Some(Replacement { old, new }) = &changes.replace {
+        let members = format!("{}/members/{}", path(&args.name), path_part(old));
+        let path = format!("{members}/replace/{}", path_part(new));
+        let _: VolumeView = daemon.client.post(&path, &())?;
+    }
     show(daemon, &get(daemon, &args.name)?)
+}
+
+/// Compares the members, and shows where they differ.
+pub(super) fn scrub(daemon: &Daemon, args: &ScrubArgs) -> Result<(), Failure> {
+    let query = if args.repair { "?repair=true" } else { "" };
+    let path = format!("{}/scrub{query}", path(&args.name));
+    let found: ScrubView = with_progress(daemon, &args.name, || daemon.client.post(&path, &()))?;
+    if daemon.is_json() {
+        return output::json(&found);
+    }
+    let compared = bytes(found.compared_bytes);
+    if found.differing_bytes == 0 {
+        return daemon.say(format_args!(
+            "{compared} compared: the members hold the same"
+        ));
+    }
+    daemon.say(format_args!(
+        "{compared} compared: {} differ, {} repaired",
+        bytes(found.differing_bytes),
+        bytes(found.repaired_bytes)
+    ))?;
+    for range in &found.ranges {
+        output::line(format!(
+            "{} from byte {} on",
+            bytes(range.len_bytes),
+            range.offset_bytes
+        ))?;
+    }
+    Ok(())
 }
 
 /// How the members are, in words.

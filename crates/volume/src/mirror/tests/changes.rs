@@ -1,0 +1,156 @@
+//! Replacing and comparing members of mirrors.
+
+use super::*;
+
+fn named(name: &str, volume: &Arc<dyn ManagedVolume>) -> Member {
+    Member {
+        name: name.to_owned(),
+        volume: Arc::clone(volume),
+    }
+}
+
+#[test]
+fn a_member_is_not_replaced_by_one_that_does_not_fit_nor_if_it_has_the_last_good_copy() {
+    for bed in Bed::pairs() {
+        bed.mirror().fail_member("m1").expect("m0 is in sync");
+        let small = bed
+            .mirror()
+            .replace_member("m1", named("s", &ram(BLOCKS - 1)));
+        assert!(
+            matches!(small, Err(VolumeError::SmallReplacement { .. })),
+            "{small:?}"
+        );
+        let last = bed.mirror().replace_member("m0", named("s", &ram(BLOCKS)));
+        assert!(
+            matches!(last, Err(VolumeError::LastCopy { .. })),
+            "{last:?}"
+        );
+        bed.mirror().return_member("m1").expect("a member");
+        bed.wait_until_in_sync();
+    }
+}
+
+#[test]
+fn a_scrub_reports_and_repairs_what_differs_while_hosts_write() {
+    for bed in Bed::pairs() {
+        let differing = [3, 200, 300, 3 * REGION];
+        for lba in differing {
+            // The other member is not told.
+            let extent = Extent::new(Lba(lba), Blocks(1));
+            let data = &[0xBD; 512];
+            bed.members[1]
+                .execute(Op::Write { extent, data })
+                .expect("in range");
+        }
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                let mut driver = bed.driver();
+                let mut byte = 0_u8;
+                while !is_over.load(Ordering::Acquire) {
+                    byte = byte.wrapping_add(1);
+                    // Not in the pieces that differ.
+                    let extent = Extent::new(Lba(REGION), Blocks(256));
+                    let data = vec![byte; 256 * 512];
+                    driver
+                        .write(extent, &data, Persistence::Volatile)
+                        .expect("both take it");
+                }
+            });
+            let scrub = |repair| {
+                let mut last = 0;
+                let report = bed.mirror().scrub(repair, &mut |progress| {
+                    last = progress.done_bytes;
+                    ControlFlow::Continue(())
+                });
+                assert_eq!(last, BLOCKS * 512);
+                report.expect("both can be read")
+            };
+            let found = scrub(Repair::No);
+            assert_eq!(found.compared_bytes, BLOCKS * 512);
+            let starts: Vec<_> = found
+                .ranges
+                .iter()
+                .map(|range| range.offset / 512)
+                .collect();
+            // 128 blocks are a piece; the first three are one range.
+            assert_eq!(
+                (starts, found.differing_bytes),
+                (vec![0, 3 * REGION], 4 * (64 << 10))
+            );
+            assert_eq!((found.repaired_bytes, bed.held(1, 3)), (0, 0xBD));
+            let repaired = scrub(Repair::Yes);
+            assert_eq!(repaired.repaired_bytes, 4 * (64 << 10));
+            assert_eq!(scrub(Repair::No).differing_bytes, 0);
+            is_over.store(true, Ordering::Release);
+            writer.join().expect("no panic");
+        });
+        assert!(contents(&*bed.members[0]) == contents(&*bed.members[1]));
+        assert_eq!(bed.held(1, 3), 0);
+    }
+}
+
+#[test]
+fn a_scrub_leaves_what_cannot_be_read_to_the_resync() {
+    let bed = Bed::new(2, 0b10);
+    let late = bed.late[0].volume();
+    late.set_lateness(Lateness::Never);
+    bed.write(3, 1).expect("both take it");
+    late.disk().set_failure(Some(Status::ReadError));
+    let report = bed
+        .mirror()
+        .scrub(Repair::Yes, &mut no_progress)
+        .expect("m0 can be read");
+    assert_eq!(report.differing_bytes, 0);
+    assert_eq!(bed.member(1).role, Role::Absent);
+    late.disk().set_failure(None);
+    bed.wait_until_in_sync();
+}
+
+#[test]
+fn a_member_is_replaced_while_hosts_write_and_the_old_one_is_left_alone() {
+    for bed in Bed::pairs() {
+        bed.write(0, 1).expect("both take it");
+        let new = ram(2 * BLOCKS);
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                let mut driver = bed.driver();
+                for (round, byte) in (0..).zip((1..=255).cycle()) {
+                    if is_over.load(Ordering::Acquire) {
+                        return;
+                    }
+                    let extent = Extent::new(Lba(round * 37 % BLOCKS), Blocks(1));
+                    let data = [byte; 512];
+                    driver
+                        .write(extent, &data, Persistence::Volatile)
+                        .expect("one takes it");
+                }
+            });
+            bed.mirror()
+                .replace_member("m0", named("new", &new))
+                .expect("it fits");
+            let before = contents(&*bed.members[0]);
+            bed.wait_until_in_sync();
+            assert!(
+                contents(&*bed.members[0]) == before,
+                "it is no member any more"
+            );
+            is_over.store(true, Ordering::Release);
+            writer.join().expect("no panic");
+        });
+        let names: Vec<_> = bed
+            .mirror()
+            .info()
+            .members
+            .into_iter()
+            .map(|of| of.name)
+            .collect();
+        assert_eq!(names, ["m1", "new"]);
+        assert!(contents(&*new) == contents(&*bed.members[1]));
+        bed.mirror().fail_member("m1").expect("new is in sync");
+        assert_eq!(bed.mirror.geometry().blocks.0, BLOCKS);
+        bed.write(9, 9).expect("new takes it");
+        assert_eq!(bed.read(9), Ok(9));
+    }
+}
