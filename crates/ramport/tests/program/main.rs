@@ -7,6 +7,7 @@ mod caches;
 mod completion;
 mod connect_line;
 mod copy;
+mod crashes;
 mod daemon;
 mod disk;
 mod exit;
