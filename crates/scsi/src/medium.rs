@@ -188,7 +188,7 @@ pub const fn persistence(cdb: &[u8; 16]) -> Persistence {
     const FUA: u8 = 0x08;
     match cdb[0] {
         // READ and WRITE (10), (12), (16), COMPARE AND WRITE, ORWRITE (16).
-        0x28 | 0x2A | 0xA8 | 0xAA | 0x88 | 0x8A | 0x89 | 0x8B | 0x9C if cdb[1] & FUA != 0 => {
+        0x28 | 0x2A | 0xA8 | 0xAA | 0x88 | 0x8A | 0x89 | 0x8B if cdb[1] & FUA != 0 => {
             Persistence::Durable
         }
         // WRITE AND VERIFY (10), (12), (16): what is verified is on the medium.

@@ -131,7 +131,7 @@ POST   200 /v1/volumes/mm/members/p2/fail
 POST   409 /v1/volumes/mm/members/p1/fail
 POST   200 /v1/volumes/mm/members/p2/return
 POST   200 /v1/volumes/mm/members/p2/replace/p3
-POST   409 /v1/volumes/l/members/p3/replace/p2
+POST   409 /v1/volumes/p1/members/p3/replace/p2
 POST   404 /v1/volumes/mm/members/p3/replace/none
 POST   200 /v1/volumes/mm/scrub?repair=true
 POST   400 /v1/volumes/mm/scrub?repair=perhaps

@@ -211,7 +211,9 @@ fn connections_are_spread_and_all_that_is_theirs_comes_to_their_thread() {
     }
     let busy = |index| pair.accepted.values().filter(|of| **of == index).count();
     let spread: Vec<_> = (0..THREADS).map(busy).collect();
-    assert!(spread.iter().all(|count| *count > 0), "{spread:?}");
+    // The kernel spreads them by a hash of their random ports, so one thread may get none.
+    let busy = spread.iter().filter(|count| **count > 0).count();
+    assert!(busy > 1, "{spread:?}");
     pair.talk_at_once();
 }
 

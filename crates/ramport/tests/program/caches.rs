@@ -138,9 +138,9 @@ fn a_cache_shows_what_it_does_and_sleeps_when_it_is_clean() {
     }
     // The round that finds nothing to write is the last one.
     thread::sleep(Duration::from_millis(300));
-    let before = switches(&daemon, "cache-volume");
+    let before = switches(&daemon, "volume-backing");
     thread::sleep(Duration::from_secs(1));
-    assert_eq!(switches(&daemon, "cache-volume"), before, "it sleeps");
+    assert_eq!(switches(&daemon, "volume-backing"), before, "it sleeps");
     let top = daemon.ok(&["top", "--once", "--view", "caches"]);
     assert!(top.contains("c0") && !top.contains("slow"), "{top}");
     let top = daemon.json(&["top", "--once", "--interval", "100ms"]);

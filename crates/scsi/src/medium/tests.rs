@@ -297,7 +297,7 @@ fn forced_writes_and_reads_are_those_with_fua_and_verified_writes() {
         cdb[..2].copy_from_slice(&[code, byte_1]);
         persistence(&cdb)
     };
-    for code in [0x28, 0x2A, 0xA8, 0xAA, 0x88, 0x8A, 0x89, 0x8B, 0x9C] {
+    for code in [0x28, 0x2A, 0xA8, 0xAA, 0x88, 0x8A, 0x89, 0x8B] {
         assert_eq!(of(code, 0x08), Persistence::Durable, "{code:#x}");
         assert_eq!(of(code, 0x10), Persistence::Volatile, "{code:#x}: DPO");
     }

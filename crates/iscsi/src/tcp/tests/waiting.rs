@@ -208,15 +208,11 @@ fn commands_of_every_kind_wait_twice() {
     let mut write_same = [0; 16];
     (write_same[0], write_same[13]) = (0x93, 8);
     let halves = [[0; 512], [7; 512]].concat();
-    let commands: [(&[u8], &[u8]); 5] = [
+    let commands: [(&[u8], &[u8]); 4] = [
         (&[0x42, 0, 0, 0, 0, 0, 0, 0, 24, 0], &unmap_list),
         (&compare_and_write, &halves),
         (&write_same, &[7; 512]),
         (&[0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0], &[]),
-        (
-            &[0x9C, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0],
-            &[7; 512],
-        ),
     ];
     for (cdb, data) in commands {
         let (late, mut bed) = late(1 << 20);
