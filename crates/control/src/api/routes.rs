@@ -160,6 +160,8 @@ struct FromQuery {
     /// The absolute path of a save on the daemon's machine, which a RAM volume is restored from; without a size in the definition, size and
     /// block size are those of the save. Absent: zeros.
     from: Option<String>,
+    /// Overwrite what members of a mirror hold, besides the first.
+    force: bool,
 }
 
 /// Whether to proceed although sessions or data are affected.
@@ -325,7 +327,10 @@ async fn create_volume(
         let name: server::VolumeName = parse(&name)?;
         match &query.from {
             Some(file) => engine.create_volume_from(&name, definition, file)?,
-            None => engine.create_volume(name.clone(), definition)?,
+            None => {
+                let force = if query.force { Force::Yes } else { Force::No };
+                engine.create_volume(name.clone(), definition, force)?;
+            }
         }
         Ok((StatusCode::CREATED, Json(engine.volume(&name)?)))
     })

@@ -84,6 +84,14 @@ pub enum EngineError {
         /// Memory that it holds.
         used_bytes: u64,
     },
+    /// A mirror would overwrite what a member holds.
+    #[error("volume {volume} holds data, which mirror {mirror} overwrites")]
+    MirrorOverwrites {
+        /// The member.
+        volume: VolumeName,
+        /// The mirror.
+        mirror: VolumeName,
+    },
     /// There is no file to save to or to restore from.
     #[error(
         "volume {volume} has no folder for saves; name a file, or set a folder with `ramport volume set {volume} --save-to DIR`"
@@ -152,6 +160,7 @@ impl EngineError {
             | Self::Restoring { .. }
             | Self::Damaged { .. }
             | Self::Overwrites { .. }
+            | Self::MirrorOverwrites { .. }
             | Self::NoSaveFile { .. }
             | Self::DiscardsChanges { .. }
             | Self::PortalInUse { .. }
@@ -170,6 +179,7 @@ impl EngineError {
             Self::Server(error) => error.needs_force(),
             Self::HoldsData { .. }
             | Self::Overwrites { .. }
+            | Self::MirrorOverwrites { .. }
             | Self::DiscardsChanges { .. }
             | Self::PortalInUse { .. }
             | Self::LosesData { .. } => true,

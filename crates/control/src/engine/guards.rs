@@ -75,6 +75,22 @@ impl Engine {
         Ok(())
     }
 
+    /// Refuses to make a volume that holds data a member of a mirror, which overwrites it.
+    pub(super) fn guard_member(
+        &self,
+        mirror: &VolumeName,
+        member: &VolumeName,
+        force: Force,
+    ) -> Result<(), EngineError> {
+        if force == Force::No && self.server().holds_data(member)? {
+            return Err(EngineError::MirrorOverwrites {
+                volume: member.clone(),
+                mirror: mirror.clone(),
+            });
+        }
+        Ok(())
+    }
+
     /// Refuses to close a portal that has connections.
     pub(super) fn guard_portal(
         &self,

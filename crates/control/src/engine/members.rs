@@ -3,13 +3,13 @@
 use std::ops::ControlFlow;
 
 use server::{Force, ServerError, VolumeName};
-use volume::Repair;
+use volume::{Repair, VolumeKind};
 
 use super::mirror_view::ScrubView;
 use super::{BusyGuard, Engine, EngineError};
 use crate::change::Change;
 use crate::definitions::{DefinitionFault, KindFields, Volume};
-use crate::text::{Size, Text};
+use crate::text::{Size, Text, parse};
 
 impl Engine {
     /// Adds a volume to a linear volume, which grows by it while hosts use it.
@@ -43,12 +43,15 @@ impl Engine {
         name: &VolumeName,
         old: &VolumeName,
         new: &VolumeName,
+        force: Force,
     ) -> Result<(), EngineError> {
         if name == new {
             return Err(ServerError::MemberOfItself(name.clone()).into());
         }
         let _busy = self.shared.busy.enter(name, "change", 0)?;
         let _member = self.shared.busy.enter(new, "use by another volume", 0)?;
+        self.server().check_replacement(name, old, new)?;
+        self.guard_member(name, new, force)?;
         let mut store = self.begin();
         let from = self.defined_volume(name)?;
         self.defined_volume(new)?;
@@ -111,6 +114,7 @@ impl Engine {
         &self,
         name: &VolumeName,
         volume: &Volume,
+        force: Force,
     ) -> Result<Vec<BusyGuard<'_>>, EngineError> {
         let check = self.read().check_new_parents(name, volume);
         check.map_err(|fault| DefinitionFault::parent(name, fault))?;
@@ -122,6 +126,13 @@ impl Engine {
             }
             self.shared.busy.enter(&parent, "use by another volume", 0)
         };
-        parents.map(enter).collect()
+        let guards = parents.map(enter).collect::<Result<_, _>>()?;
+        if let VolumeKind::Mirror { members, .. } = &volume.kind.0 {
+            // What the first holds is copied to the others.
+            for member in members.iter().skip(1) {
+                self.guard_member(name, &parse(member)?, force)?;
+            }
+        }
+        Ok(guards)
     }
 }

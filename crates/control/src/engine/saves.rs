@@ -114,7 +114,7 @@ impl Engine {
             volume.size = Size(size.0);
             volume.block_size = BlockLen(block_size);
         }
-        self.create_volume(name.clone(), volume)?;
+        self.create_volume(name.clone(), volume, Force::No)?;
         let restored = self.restore_volume(name, Some(file), IfDamaged::Refuse, Force::No);
         if restored.is_err()
             && let Err(error) = self.remove_volume(name, Force::No)

@@ -125,7 +125,12 @@ pub struct TargetAccess {
 
 impl Engine {
     /// Creates a volume. A thick volume allocates its memory now; other changes are not blocked.
-    pub fn create_volume(&self, name: VolumeName, mut volume: Volume) -> Result<(), EngineError> {
+    pub fn create_volume(
+        &self,
+        name: VolumeName,
+        mut volume: Volume,
+        force: Force,
+    ) -> Result<(), EngineError> {
         fill_in_size(&name, &mut volume)?;
         self.fill_in_size_over_members(&name, &mut volume)?;
         let busy = self.shared.busy.enter(&name, "creation", volume.size.0)?;
@@ -135,7 +140,7 @@ impl Engine {
             return Err(ServerError::VolumeExists(name).into());
         }
         self.read().check_identity(&name, &volume)?;
-        let _parents = self.enter_parents(&name, &volume)?;
+        let _parents = self.enter_parents(&name, &volume, force)?;
         let (identity, spec) = (volume.identity.to_server(), volume.spec());
         self.server()
             .create_volume_as(name.clone(), identity, &spec, &mut |progress| {

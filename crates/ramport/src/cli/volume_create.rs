@@ -102,6 +102,9 @@ pub(crate) struct MembersArgs {
     /// copied to the others
     #[arg(long, value_name = "VOLUMES", value_delimiter = ',')]
     pub(crate) mirror: Option<Vec<String>>,
+    /// Overwrite what members of --mirror hold, besides the first
+    #[arg(long, requires = "mirror")]
+    pub(crate) force: bool,
     /// Bytes per second that are copied at most to members of --mirror that missed something
     /// [default: as fast as they take it]
     #[arg(long, value_name = "SIZE", requires = "mirror")]
@@ -204,6 +207,9 @@ pub(crate) struct MirrorChanges {
     /// Use another volume instead of a member, to which everything is copied in the background
     #[arg(long, value_name = "OLD=NEW", value_parser = parse_replacement)]
     pub(crate) replace: Option<Replacement>,
+    /// Replace a member even if the new one holds data, which is overwritten
+    #[arg(long, requires = "replace")]
+    pub(crate) force: bool,
     /// Bytes per second that are copied at most to members that missed something; 0 for no limit
     #[arg(long, value_name = "SIZE")]
     pub(crate) resync_rate: Option<Size>,

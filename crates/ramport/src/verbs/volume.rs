@@ -113,7 +113,7 @@ fn create(daemon: &Daemon, args: &VolumeCreateArgs) -> Result<(), Failure> {
         filters: Filters::default(),
         save,
     };
-    let mut path = path(&args.name);
+    let mut path = format!("{}{}", path(&args.name), query(args.members.force));
     if let Some(file) = &args.from {
         let file = save::on_daemon(file);
         path = format!("{path}?from={}", path_part(&file));

@@ -87,6 +87,35 @@ fn a_mirror_of_memory_and_a_file_goes_on_after_a_kill_with_what_the_file_holds()
     assert!(!std::fs::exists(&records).expect("readable"));
 }
 
+#[test]
+fn a_member_that_holds_data_is_overwritten_only_with_force() {
+    let daemon = Daemon::start("mirrors-force");
+    let file = daemon.folder.join("data");
+    std::fs::write(&file, vec![7; 1 << 20]).expect("room");
+    let file = file.display().to_string();
+    for name in ["a", "b", "c"] {
+        daemon.ok(&["volume", "create", name, "--size", "1M"]);
+    }
+    for name in ["a", "b", "c"] {
+        daemon.ok(&["volume", "copy", &file, name]);
+    }
+    let create = ["volume", "create", "m0", "--mirror", "a,b"];
+    let told = daemon.mistake(&create);
+    assert!(
+        told.contains("volume b holds data") && told.contains("--force"),
+        "{told}"
+    );
+    daemon.ok(&[&create[..], &["--force"]].concat());
+    wait_until_in_sync(&daemon);
+    let replace = ["volume", "mirror", "m0", "--replace", "b=c"];
+    let told = daemon.mistake(&replace);
+    assert!(
+        told.contains("volume c holds data") && told.contains("--force"),
+        "{told}"
+    );
+    daemon.ok(&[&replace[..], &["--force"]].concat());
+}
+
 fn wait_until_in_sync(daemon: &Daemon) {
     let until = Instant::now() + Duration::from_secs(60);
     loop {

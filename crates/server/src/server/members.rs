@@ -130,6 +130,16 @@ impl Server {
         Ok(report)
     }
 
+    /// Whether a volume holds anything but zeros, or that is unknown: a part cannot be read, or reading takes
+    /// longer than two minutes.
+    ///
+    /// # Errors
+    /// If there is no such volume.
+    pub fn holds_data(&self, name: &VolumeName) -> Result<bool, ServerError> {
+        let volume = Arc::clone(&self.state().volume(name)?.volume);
+        Ok(volume::copy::holds_data(&self.shared.core.relay, &volume))
+    }
+
     /// Whether a volume is a member of a mirror of which others outlive the program, so that its contents are
     /// copied to it after a restart.
     pub fn is_refilled(&self, name: &VolumeName) -> bool {

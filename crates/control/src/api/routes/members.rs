@@ -7,7 +7,7 @@ use utoipa::IntoParams;
 use volume::Repair;
 
 use super::super::answer::{ErrorBody, call};
-use super::Answer;
+use super::{Answer, ForceQuery};
 use crate::engine::{Engine, ScrubView, VolumeView};
 use crate::text::parse;
 
@@ -40,14 +40,15 @@ pub(super) async fn fail_member(
 }
 
 /// Use another volume instead of a member of a mirror
-#[utoipa::path(post, path = "/v1/volumes/{name}/members/{member}/replace/{new}", params(("name" = String, Path, description = "The mirror"), ("member" = String, Path, description = "The member"), ("new" = String, Path, description = "The volume that replaces it")), responses((status = 200, body = VolumeView), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 404, description = "There is no such thing", body = ErrorBody), (status = 409, description = "It is no mirror, the member has the only good copy, or the new one does not fit or is used otherwise", body = ErrorBody), (status = 503, description = "It could not be made durable and was undone", body = ErrorBody)))]
+#[utoipa::path(post, path = "/v1/volumes/{name}/members/{member}/replace/{new}", params(("name" = String, Path, description = "The mirror"), ("member" = String, Path, description = "The member"), ("new" = String, Path, description = "The volume that replaces it"), ForceQuery), responses((status = 200, body = VolumeView), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 404, description = "There is no such thing", body = ErrorBody), (status = 409, description = "It is no mirror, the member has the only good copy, or the new one does not fit, holds data or is used otherwise", body = ErrorBody), (status = 503, description = "It could not be made durable and was undone", body = ErrorBody)))]
 pub(super) async fn replace_member(
     State(engine): State<Engine>,
     Path((name, member, new)): Path<(String, String, String)>,
+    Query(query): Query<ForceQuery>,
 ) -> Answer<VolumeView> {
     call(engine, move |engine| {
         let name = parse(&name)?;
-        engine.replace_member(&name, &parse(&member)?, &parse(&new)?)?;
+        engine.replace_member(&name, &parse(&member)?, &parse(&new)?, query.force())?;
         Ok(Json(engine.volume(&name)?))
     })
     .await

@@ -78,6 +78,7 @@ fn messages_of_rejected_changes() {
         EngineError::Text(_) => [EngineError::Text(parse::<VolumeName>("a/b").expect_err("no name"))],
         EngineError::Store(_) => [EngineError::Store(unsaved())],
         EngineError::Busy { .. } => [EngineError::Busy { volume: volume(), action: "creation" }],
+        EngineError::MirrorOverwrites { .. } => [EngineError::MirrorOverwrites { volume: volume(), mirror: "m0".parse().expect("a name") }],
         EngineError::HoldsData { .. } => [EngineError::HoldsData { volume: volume(), used_bytes: 2 << 20 }],
         EngineError::ContentsLost { .. } => [EngineError::ContentsLost { volume: volume() }],
         EngineError::DiscardsChanges { .. } => [EngineError::DiscardsChanges {

@@ -38,7 +38,9 @@ fn define(engine: &Engine, folder: &Folder, save: &str) {
     );
     let definitions = Definitions::from_toml(&text).expect("they are well-formed");
     let volume = definitions.volumes[&Text(name())].clone();
-    engine.create_volume(name(), volume).expect("created");
+    engine
+        .create_volume(name(), volume, Force::No)
+        .expect("created");
 }
 
 /// Writes a save of a volume that holds `fill` over `path`, as another daemon would.
@@ -408,7 +410,9 @@ fn a_member_of_another_volume_is_not_restored_under_it() {
     let text = "[volumes.rd0]\nsize = \"4M\"\n[volumes.l0]\nkind = \"linear\"\nmembers = [\"rd0\"]";
     let definitions = Definitions::from_toml(text).expect("well-formed");
     for (name, volume) in definitions.volumes.into_iter().rev() {
-        engine.create_volume(name.0, volume).expect("created");
+        engine
+            .create_volume(name.0, volume, Force::No)
+            .expect("created");
     }
     let file = folder.join("other.save");
     file_with(&file, 7, "4M");
@@ -476,7 +480,9 @@ fn what_cannot_be_saved_or_restored_is_refused() {
     let engine = open(&folder);
     let volume = Definitions::from_toml("[volumes.rd0]\nsize = \"4M\"");
     let volume = volume.expect("well-formed").volumes[&Text(name())].clone();
-    engine.create_volume(name(), volume).expect("created");
+    engine
+        .create_volume(name(), volume, Force::No)
+        .expect("created");
     let refused = engine.save_volume(&name(), None, Force::No);
     assert!(matches!(refused, Err(EngineError::NoSaveFile { .. })));
     let refused = engine.save_volume(&name(), Some("here"), Force::No);

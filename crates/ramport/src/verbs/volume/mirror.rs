@@ -2,7 +2,7 @@
 
 use control::{MemberState, MemberView, MirrorView, ScrubView, VolumePatch, VolumeView, path_part};
 
-use super::super::Daemon;
+use super::super::{Daemon, query};
 use super::{get, path, show, with_progress};
 use crate::cli::{MirrorArgs, Replacement, ScrubArgs};
 use crate::failure::Failure;
@@ -27,7 +27,11 @@ pub(super) fn change(daemon: &Daemon, args: &MirrorArgs) -> Result<(), Failure> 
     }
     if let Some(Replacement { old, new }) = &changes.replace {
         let members = format!("{}/members/{}", path(&args.name), path_part(old));
-        let path = format!("{members}/replace/{}", path_part(new));
+        let path = format!(
+            "{members}/replace/{}{}",
+            path_part(new),
+            query(changes.force)
+        );
         let _: VolumeView = daemon.client.post(&path, &())?;
     }
     show(daemon, &get(daemon, &args.name)?)
