@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::{fs, io};
 
-/// A file, function or circle of modules that exceeds its limit.
+/// A file or function that exceeds its limit.
 #[derive(Debug, PartialEq)]
 pub struct Excess {
-    /// The file or folder, and after `:` the function.
+    /// The file, and after `:` the function.
     pub place: String,
-    /// Lines of the file or function, or modules in the circle.
+    /// Lines of the file or function.
     pub size: usize,
     /// The finding, if no exception covers it.
     pub finding: String,
@@ -104,9 +104,8 @@ fn sizes(excesses: &[Excess]) -> BTreeMap<&str, usize> {
 
 const LIST: &str = "xtask/tidy-exceptions.txt";
 const HEAD: &str = "\
-# Files and functions that exceed the limits of STYLE.md, with their present lines, and folders whose
-# modules import each other in a circle, with the number of these modules. This list only shrinks:
-# `cargo xtask tidy --shrink` lowers it.
+# Files and functions that exceed the limits of STYLE.md, with their present lines. This list only
+# shrinks: `cargo xtask tidy --shrink` lowers it.
 ";
 
 #[cfg(test)]

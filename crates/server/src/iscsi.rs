@@ -1,29 +1,17 @@
-//! iSCSI targets, and the backends of their connections.
+//! iSCSI targets, and their sessions as the registry knows them.
 
-mod backend;
-mod sanitizing;
 mod target;
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ::iscsi::{Opened, SessionState};
 use net::{ConnectionId, ReactorHandle};
 
-pub(crate) use backend::{IscsiBackend, IscsiPortalId};
-pub(crate) use target::IscsiTarget;
+pub(crate) use target::{IscsiTarget, SharedSession};
 
 use crate::access::Grant;
 use crate::{IscsiState, TargetName, Transport};
-
-/// What a connection is charged until its login is done: texts, parsed and answered.
-pub(crate) const LOGIN_BYTES: u64 = 64 << 10;
-/// What a connection is charged from then on: the sum of its bounds. 272 tasks of 460 bytes, 800
-/// leases of 32 bytes, a data segment that is kept until its digest was checked (256 KiB), 64
-/// replies of at most 4 KiB. What commands gather comes on top, and over RDMA what was posted to
-/// receive messages.
-pub(crate) const CONNECTION_BYTES: u64 = 672 << 10;
 
 /// How long an initiator may take to log out after it was asked to.
 pub(crate) const LOGOUT_WITHIN: Duration = Duration::from_secs(3);
@@ -105,39 +93,5 @@ impl Member {
         if let Self::Normal(target, opened) = self {
             target.set_grant(*opened, grant);
         }
-    }
-}
-
-/// The address at which a host that is connected to `local` reaches a portal on `portal`; `None` if
-/// it cannot.
-pub(crate) fn reachable(portal: IpAddr, local: IpAddr) -> Option<IpAddr> {
-    let (portal, local) = (portal.to_canonical(), local.to_canonical());
-    if portal.is_unspecified() {
-        // Listening on all IPv6 addresses takes IPv4 connections too.
-        let fits = portal.is_ipv6() || local.is_ipv4();
-        return fits.then_some(local);
-    }
-    (!portal.is_loopback() || local.is_loopback()).then_some(portal)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_portal_is_told_by_an_address_that_the_host_reaches() {
-        let told = |portal: &str, local: &str| {
-            let told = reachable(
-                portal.parse().expect("an address"),
-                local.parse().expect("an address"),
-            );
-            told.map(|ip| ip.to_string())
-        };
-        assert_eq!(told("192.0.2.1", "192.0.2.9").as_deref(), Some("192.0.2.1"));
-        assert_eq!(told("0.0.0.0", "192.0.2.9").as_deref(), Some("192.0.2.9"));
-        assert_eq!(told("0.0.0.0", "2001:db8::1"), None);
-        assert_eq!(told("::", "::ffff:192.0.2.9").as_deref(), Some("192.0.2.9"));
-        assert_eq!(told("127.0.0.1", "192.0.2.9"), None);
-        assert_eq!(told("127.0.0.1", "127.0.0.1").as_deref(), Some("127.0.0.1"));
     }
 }

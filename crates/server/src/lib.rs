@@ -11,7 +11,6 @@
 #![forbid(unsafe_code)]
 
 mod access;
-mod backend;
 mod capacity;
 mod copying;
 mod counters;

@@ -2,11 +2,12 @@
 //!
 //! ```text
 //!  control plane ──► Server ──► State (one lock) ──► NvmeTarget: Subsystem (a lock each) ──► Registry, Totals
-//!  reactors ──► portal::PortalAcceptor ──► ConnectionBackend ──► Core ──┘
+//!  reactors ──► NvmePortal, IscsiPortal ──► a backend per connection ──► Core ──┘
 //! ```
 //!
 //! Locks are taken from left to right. The data path takes none.
 
+mod connections;
 mod copies;
 mod hosts;
 mod iscsi;
@@ -104,13 +105,13 @@ struct Shared {
 }
 
 /// What the control plane and all connections share.
-pub(crate) struct Core {
+struct Core {
     state: Mutex<State>,
-    pub(crate) registry: Registry,
-    pub(crate) save_queue: Arc<SaveQueue>,
-    pub(crate) budget: Arc<Budget>,
+    registry: Registry,
+    save_queue: Arc<SaveQueue>,
+    budget: Arc<Budget>,
     /// The folder in which mirrors record which members are in sync.
-    pub(crate) mirror_records: Option<PathBuf>,
+    mirror_records: Option<PathBuf>,
     /// Where volumes report completions.
     relay: Arc<Relay>,
     threads: ThreadTotals,
@@ -119,7 +120,7 @@ pub(crate) struct Core {
     /// The number of soft threshold crossings that initiators were notified of.
     told_of_short_space: AtomicU64,
     discovery: Arc<NvmeTarget>,
-    pub(crate) handle: ReactorHandle,
+    handle: ReactorHandle,
 }
 
 /// The definitions and what they became, under one lock, which only the control path takes.
@@ -276,7 +277,7 @@ impl Drop for Shared {
 
 impl Core {
     /// The target, or the discovery service, of this name, and what the host `who` may do with it.
-    pub(crate) fn open(
+    fn open(
         &self,
         nqn: &str,
         who: HostIdentity<'_>,
@@ -298,7 +299,7 @@ impl Core {
     }
 
     /// What the host `who` may do with a target now; nothing if the target was removed.
-    pub(crate) fn access(&self, target: &Arc<NvmeTarget>, who: HostIdentity<'_>) -> Access {
+    fn access(&self, target: &Arc<NvmeTarget>, who: HostIdentity<'_>) -> Access {
         let Some(name) = target.name() else {
             return Access::ReadWrite;
         };
@@ -323,7 +324,7 @@ impl Core {
     }
 
     /// Counts a connection that was rejected because too little of the budget was free.
-    pub(crate) fn note_rejected_connection(&self) {
+    fn note_rejected_connection(&self) {
         self.rejected_connections.fetch_add(1, Ordering::Relaxed);
     }
 

@@ -1,5 +1,8 @@
 //! iSCSI: its portals, the identity of its initiators, and the answer to SendTargets.
 
+mod backend;
+mod sanitizing;
+
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,19 +15,30 @@ use iscsi::{Authentication, Credentials, OpenError, TargetAddress, TargetRecord,
 use net::{Accepted, Acceptor, DrivenStream, drive};
 use nvme::controller::PortalNumber;
 
+pub(super) use backend::IscsiPortalId;
+
 use super::targets::{Service, TargetEntry};
 use super::{Core, Server, State};
 use crate::access::{Grant, is_told};
-use crate::iscsi::{IscsiBackend, IscsiPortalId, IscsiTarget, LOGIN_BYTES, reachable};
+use crate::iscsi::IscsiTarget;
 use crate::{
     ChapDefinition, ChapSecret, HostName, PortalGroup, Protocol, TargetName, ToldBy, Transport,
 };
+use backend::IscsiBackend;
 
 /// A portal that speaks iSCSI, over TCP or over RDMA.
 pub(super) struct IscsiPortal {
     pub(super) core: Arc<Core>,
     pub(super) id: IscsiPortalId,
 }
+
+/// What a connection is charged until its login is done: texts, parsed and answered.
+const LOGIN_BYTES: u64 = 64 << 10;
+/// What a connection is charged from then on: the sum of its bounds. 272 tasks of 460 bytes, 800
+/// leases of 32 bytes, a data segment that is kept until its digest was checked (256 KiB), 64
+/// replies of at most 4 KiB. What commands gather comes on top, and over RDMA what was posted to
+/// receive messages.
+const CONNECTION_BYTES: u64 = 672 << 10;
 
 /// The most requests of an iSER connection that are posted at once: a response and two pieces of
 /// data for half the command window. More would only wait in another queue.
@@ -78,7 +92,7 @@ impl MessageAcceptor for IscsiPortal {
 impl Core {
     /// The iSCSI target of this name, if it is offered at portals of `group`, and the access of the
     /// host `who`.
-    pub(crate) fn open_iscsi(
+    fn open_iscsi(
         &self,
         name: &str,
         group: PortalGroup,
@@ -99,7 +113,7 @@ impl Core {
     }
 
     /// The present access of the host `who` to a target; denied if the target was removed.
-    pub(crate) fn iscsi_grant(&self, target: &Arc<IscsiTarget>, who: HostIdentity<'_>) -> Grant {
+    fn iscsi_grant(&self, target: &Arc<IscsiTarget>, who: HostIdentity<'_>) -> Grant {
         let state = self.state();
         match state.targets.get(target.name()) {
             Some(entry) if entry.service.is_iscsi(target) => entry.access.grant(who),
@@ -108,7 +122,7 @@ impl Core {
     }
 
     /// Notifies the initiators of all targets that the memory budget becomes short, once each time.
-    pub(crate) fn tell_of_short_space(&self) {
+    fn tell_of_short_space(&self) {
         let crossings = self.budget.soft_crossings();
         let told = &self.told_of_short_space;
         // Read in each turn, and written only if there is something to notify.
@@ -132,11 +146,7 @@ impl Core {
     /// The secrets that the host `who` has to prove to `target`, or for discovery. First the host's
     /// that is identified by the claimed name, then that of a host identified by address, then
     /// the target's own.
-    pub(crate) fn authentication(
-        &self,
-        who: HostIdentity<'_>,
-        target: Option<&str>,
-    ) -> Authentication {
+    fn authentication(&self, who: HostIdentity<'_>, target: Option<&str>) -> Authentication {
         let state = self.state();
         let by_name = who
             .name
@@ -162,7 +172,7 @@ impl Core {
 
     /// The answer to SendTargets for the host `who`, which is connected to the address `local`. It
     /// names only portals of the same transport, since an address does not state its transport.
-    pub(crate) fn iscsi_targets(
+    fn iscsi_targets(
         &self,
         who: HostIdentity<'_>,
         (transport, local): (Transport, IpAddr),
@@ -259,5 +269,39 @@ fn credentials(chap: &ChapDefinition) -> Authentication {
     Authentication {
         initiator: Some(of(&chap.user, &chap.secret)),
         target: mutual.map(|(name, secret)| of(name, secret)),
+    }
+}
+
+/// The address at which a host that is connected to `local` reaches a portal on `portal`; `None` if
+/// it cannot.
+fn reachable(portal: IpAddr, local: IpAddr) -> Option<IpAddr> {
+    let (portal, local) = (portal.to_canonical(), local.to_canonical());
+    if portal.is_unspecified() {
+        // Listening on all IPv6 addresses takes IPv4 connections too.
+        let fits = portal.is_ipv6() || local.is_ipv4();
+        return fits.then_some(local);
+    }
+    (!portal.is_loopback() || local.is_loopback()).then_some(portal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_portal_is_told_by_an_address_that_the_host_reaches() {
+        let told = |portal: &str, local: &str| {
+            let told = reachable(
+                portal.parse().expect("an address"),
+                local.parse().expect("an address"),
+            );
+            told.map(|ip| ip.to_string())
+        };
+        assert_eq!(told("192.0.2.1", "192.0.2.9").as_deref(), Some("192.0.2.1"));
+        assert_eq!(told("0.0.0.0", "192.0.2.9").as_deref(), Some("192.0.2.9"));
+        assert_eq!(told("0.0.0.0", "2001:db8::1"), None);
+        assert_eq!(told("::", "::ffff:192.0.2.9").as_deref(), Some("192.0.2.9"));
+        assert_eq!(told("127.0.0.1", "192.0.2.9"), None);
+        assert_eq!(told("127.0.0.1", "127.0.0.1").as_deref(), Some("127.0.0.1"));
     }
 }

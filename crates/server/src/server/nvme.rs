@@ -1,5 +1,7 @@
 //! NVMe: its portals, and what its discovery service reports.
 
+mod backend;
+
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -13,12 +15,14 @@ use nvme::wire::fabrics::NqnField;
 use nvme::{rdma, tcp};
 use zerocopy::IntoBytes;
 
+pub(super) use backend::NvmePortalId;
+
 use super::targets::Service;
 use super::{Core, State};
-use crate::backend::{ConnectionBackend, NvmePortalId, transport_type};
 use crate::capacity::CONNECTION_BYTES;
 use crate::names::DISCOVERY_NQN;
 use crate::{Protocol, RdmaInfo};
+use backend::{ConnectionBackend, transport_type};
 
 /// A portal that speaks NVMe, over TCP or over RDMA.
 pub(super) struct NvmePortal {

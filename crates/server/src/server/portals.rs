@@ -7,13 +7,11 @@ use fabric::runtime::MessageAcceptor;
 use net::{Acceptor, ListenerId};
 use nvme::controller::PortalNumber;
 
-use super::iscsi::IscsiPortal;
-use super::nvme::NvmePortal;
+use super::iscsi::{IscsiPortal, IscsiPortalId};
+use super::nvme::{NvmePortal, NvmePortalId};
 use super::rdma::RdmaBinding;
 use super::{Server, State};
-use crate::backend::NvmePortalId;
 use crate::counters::Totals;
-use crate::iscsi::IscsiPortalId;
 use crate::{
     IoStatistics, PortalDefinition, PortalInfo, RdmaChoice, RdmaInfo, ServerError, Transport,
 };

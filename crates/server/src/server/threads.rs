@@ -3,10 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use net::ConnectionId;
-use nvme::controller::PortalNumber;
-
-use super::{Core, Server};
+use super::Server;
 use crate::counters::Totals;
 use crate::{IoStatistics, ThreadInfo};
 
@@ -24,7 +21,7 @@ struct Threads {
 
 impl ThreadTotals {
     /// The totals of the thread with this number.
-    fn of(&self, thread: usize) -> Arc<Totals> {
+    pub(super) fn of(&self, thread: usize) -> Arc<Totals> {
         Arc::clone(self.lock().totals.entry(thread).or_default())
     }
 
@@ -49,20 +46,6 @@ impl ThreadTotals {
     /// Counters are complete between any two statements, so a poisoned lock is used.
     fn lock(&self) -> MutexGuard<'_, Threads> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Core {
-    /// A connection has opened. Returns the totals that it counts in: those of its portal and of
-    /// its thread.
-    pub(crate) fn connection_opened(
-        &self,
-        id: ConnectionId,
-        port: PortalNumber,
-        portal: &Arc<Totals>,
-    ) -> Vec<Arc<Totals>> {
-        self.registry.connection_opened(id, port);
-        vec![Arc::clone(portal), self.threads.of(id.thread())]
     }
 }
 

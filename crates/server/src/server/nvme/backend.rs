@@ -19,10 +19,11 @@ use session::SourceId;
 use uuid::Uuid;
 use volume::Charge;
 
+use super::super::Core;
+use super::super::connections::log_end;
 use crate::counters::Totals;
 use crate::nvme_target::NvmeTarget;
 use crate::registry::Member;
-use crate::server::Core;
 use crate::views::{Done, Views};
 use crate::{HostName, Transport};
 
@@ -308,23 +309,5 @@ pub(crate) const fn transport_type(transport: Transport) -> TransportType {
     match transport {
         Transport::NvmeRdma => TransportType::Rdma,
         Transport::NvmeTcp | Transport::Iscsi | Transport::Iser => TransportType::Tcp,
-    }
-}
-
-/// Logs why a connection ended, with a level by reason.
-pub(crate) fn log_end(accepted: &Accepted, reason: &CloseReason) {
-    let Accepted {
-        id: connection,
-        peer,
-        ..
-    } = accepted;
-    match reason {
-        CloseReason::PeerClosed | CloseReason::Stopping | CloseReason::SessionEnded => {
-            tracing::debug!(%connection, %peer, %reason, "a connection has ended");
-        }
-        CloseReason::Panicked => {
-            tracing::error!(%connection, %peer, %reason, "a connection was ended");
-        }
-        _ => tracing::warn!(%connection, %peer, %reason, "a connection was ended"),
     }
 }

@@ -19,13 +19,13 @@ use scsi::{Device, Lun, NexusId, SanitizeWork, View};
 use session::SourceId;
 use volume::Charge;
 
-use super::target::SharedSession;
-use super::{CONNECTION_BYTES, IscsiTarget, Member, Negotiated, sanitizing};
+use super::super::Core;
+use super::super::connections::log_end;
+use super::{CONNECTION_BYTES, sanitizing};
 use crate::access::Grant;
-use crate::backend::log_end;
 use crate::counters::Totals;
+use crate::iscsi::{IscsiTarget, Member, Negotiated, SharedSession};
 use crate::registry;
-use crate::server::Core;
 use crate::views::{Done, Views};
 use crate::{HostName, PortalGroup, Transport};
 

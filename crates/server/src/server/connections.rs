@@ -1,0 +1,41 @@
+//! Connections of any protocol: what counts them, and why they ended.
+
+use std::sync::Arc;
+
+use net::{Accepted, CloseReason, ConnectionId};
+use nvme::controller::PortalNumber;
+
+use super::Core;
+use crate::counters::Totals;
+
+impl Core {
+    /// A connection has opened. Returns the totals that it counts in: those of its portal and of
+    /// its thread.
+    pub(super) fn connection_opened(
+        &self,
+        id: ConnectionId,
+        port: PortalNumber,
+        portal: &Arc<Totals>,
+    ) -> Vec<Arc<Totals>> {
+        self.registry.connection_opened(id, port);
+        vec![Arc::clone(portal), self.threads.of(id.thread())]
+    }
+}
+
+/// Logs why a connection ended, with a level by reason.
+pub(super) fn log_end(accepted: &Accepted, reason: &CloseReason) {
+    let Accepted {
+        id: connection,
+        peer,
+        ..
+    } = accepted;
+    match reason {
+        CloseReason::PeerClosed | CloseReason::Stopping | CloseReason::SessionEnded => {
+            tracing::debug!(%connection, %peer, %reason, "a connection has ended");
+        }
+        CloseReason::Panicked => {
+            tracing::error!(%connection, %peer, %reason, "a connection was ended");
+        }
+        _ => tracing::warn!(%connection, %peer, %reason, "a connection was ended"),
+    }
+}
