@@ -9,7 +9,7 @@ use volume::{
     ByteSize, Managed, ManagedVolume, Origin, PathInfo, Platform, Progress, Storage, VolumeError,
     VolumeKind, VolumeSpec,
 };
-use window::{Backing, Window, WindowOptions};
+use window::Window;
 
 use crate::attach::{Attachment, OwnDisks, SizeRule};
 use crate::error::RemoteError;
@@ -17,9 +17,6 @@ use crate::path::Paths;
 use crate::settings::{DEPTH, Settings, TRANSFER_BYTES};
 use crate::worker::Worker;
 
-/// The most memory of the frames of one volume. NVMe Copy needs the most: 128 MiB, on blocks of 512
-/// bytes.
-const WINDOW_BYTES_MAX: u64 = 256 << 20;
 /// Memory of a connection besides the buffers of its commands.
 const CONNECTION_BYTES: u64 = 1 << 20;
 
@@ -68,16 +65,7 @@ impl RemoteVolume {
             })
             .collect::<Result<_, _>>()?;
         let write_cache = write_cache_of(&attachments);
-        let window = Arc::new(Window::new(
-            spec.geometry(),
-            WindowOptions {
-                frame_bytes: TRANSFER_BYTES,
-                memory_bytes_max: WINDOW_BYTES_MAX,
-            },
-            Arc::clone(&paths) as Arc<dyn Backing>,
-            Arc::clone(&platform.budget),
-            Arc::clone(&platform.relay) as _,
-        ));
+        let window = platform.window(spec.geometry(), TRANSFER_BYTES, Arc::clone(&paths) as _);
         // From here on, dropping the volume ends its threads.
         let volume = Self {
             kind: spec.kind.clone(),

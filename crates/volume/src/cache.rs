@@ -4,13 +4,11 @@
 //!  sessions ──► CacheVolume ──► window::Window, which keeps frames ──► VolumeBacking ──► slower volume
 //! ```
 
-use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
 use block::{Admission, Geometry, Intent, Op, Settled, Status, Ticket, Volume, WriteCache};
-use memory::Progress;
 use window::{Backing, BackingClient, CacheOptions, Ended, RequestId, Window};
 
 use crate::ByteSize;
@@ -201,14 +199,6 @@ impl Storage for CacheVolume {
 
     fn used_bytes(&self) -> u64 {
         self.statistics().resident_bytes
-    }
-
-    fn resize(
-        &self,
-        _size: ByteSize,
-        _progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
-    ) -> Result<(), VolumeError> {
-        Err(VolumeError::SizeOfMembers)
     }
 
     fn erase(&self) -> Result<(), VolumeError> {

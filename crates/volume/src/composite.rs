@@ -21,7 +21,7 @@ use block::{
     Admission, Allocation, BlockSize, Blocks, ByteRange, DataUse, Extent, Geometry, Intent, Lba,
     Op, OpKind, Pinned, RawSpan, ReadDest, Settled, Status, Ticket, Volume, WriteCache,
 };
-use memory::{Part, Progress, Store, compare_and_write_across};
+use memory::{Part, Store, compare_and_write_across};
 
 use crate::managed::{Extendable, ManagedVolume, Member, Storage};
 use crate::members::Members;
@@ -692,14 +692,6 @@ impl Storage for Composite {
             .iter()
             .map(|member| member.volume.storage().used_bytes());
         used.sum()
-    }
-
-    fn resize(
-        &self,
-        _size: ByteSize,
-        _progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
-    ) -> Result<(), VolumeError> {
-        Err(VolumeError::SizeOfMembers)
     }
 
     fn erase(&self) -> Result<(), VolumeError> {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use block::{Admission, Blocks, Geometry, Intent, Op, Settled, Status, Ticket, Volume, WriteCache};
 use file_io::{HostDisk, HostDiskError, NewFile};
 use memory::{Progress, Provision};
-use window::{Backing, Window, WindowOptions};
+use window::Window;
 
 use crate::spec::check_path;
 use crate::{ByteSize, Origin, Platform, Storage, VolumeError, VolumeKind, VolumeSpec};
@@ -25,9 +25,6 @@ use backing::FileBacking;
 
 /// Frames of this size turn a sequence of small transfers into few large ones.
 const FRAME_BYTES: u32 = 64 << 10;
-/// The most memory of the frames of one volume. NVMe Copy needs the most: 128 MiB, on blocks of 512
-/// bytes.
-const WINDOW_BYTES_MAX: u64 = 256 << 20;
 /// How long a restored volume waits for the lock of its file, and between two attempts.
 const UNLOCK_WAIT: Duration = Duration::from_secs(2);
 const UNLOCK_STEP: Duration = Duration::from_millis(10);
@@ -90,16 +87,7 @@ impl FileVolume {
             .budget
             .reserve(FileBacking::memory_bytes(FRAME_BYTES))?;
         let (backing, worker) = FileBacking::new(&disk, FRAME_BYTES, charge).map_err(open_error)?;
-        let window = Arc::new(Window::new(
-            spec.geometry(),
-            WindowOptions {
-                frame_bytes: FRAME_BYTES,
-                memory_bytes_max: WINDOW_BYTES_MAX,
-            },
-            Arc::clone(&backing) as Arc<dyn Backing>,
-            Arc::clone(&platform.budget),
-            Arc::clone(&platform.relay) as _,
-        ));
+        let window = platform.window(spec.geometry(), FRAME_BYTES, Arc::clone(&backing) as _);
         worker.start(Arc::clone(&window) as _).map_err(open_error)?;
         Ok(Self {
             path: path.to_owned(),

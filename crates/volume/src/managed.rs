@@ -47,15 +47,19 @@ pub trait Storage: Send + Sync + Debug {
 
     /// Changes the capacity while the volume is in use. `size` is valid for the volume. Blocks
     /// beyond a smaller size are lost. A kind that allocates the added memory now reports to
-    /// `progress`, which may cancel the resize.
+    /// `progress`, which may cancel the resize. A volume that is made of others has the size of its
+    /// members, unless its kind says otherwise.
     ///
     /// # Errors
-    /// If memory could not be allocated. The capacity is then unchanged.
+    /// If memory could not be allocated, or the size cannot change. The capacity is then unchanged.
+    #[expect(unused_variables, reason = "the members decide")]
     fn resize(
         &self,
         size: ByteSize,
         progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
-    ) -> Result<(), VolumeError>;
+    ) -> Result<(), VolumeError> {
+        Err(VolumeError::SizeOfMembers)
+    }
 
     /// Makes all blocks read as zeros, and frees what they took if the kind can. A kind whose blocks
     /// are not in memory waits until they are zeros on stable storage.

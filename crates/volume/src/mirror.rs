@@ -369,14 +369,6 @@ impl Storage for MirrorVolume {
         used.sum()
     }
 
-    fn resize(
-        &self,
-        _size: ByteSize,
-        _progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
-    ) -> Result<(), VolumeError> {
-        Err(VolumeError::SizeOfMembers)
-    }
-
     fn erase(&self) -> Result<(), VolumeError> {
         let erased = match &self.core.engine {
             Engine::Memory(memory) => memory.execute(

@@ -8,6 +8,7 @@ use std::time::Duration;
 use block::{BlockSize, Blocks, Geometry, Status};
 use file_io::{HostDisk, HostDiskError};
 use memory::{Budget, MemoryError, Provision};
+use window::{Backing, Window, WindowOptions};
 
 use crate::cache_settings::{CacheModeName, CacheSettings};
 use crate::mirror_info::RecordError;
@@ -87,6 +88,10 @@ pub enum VolumeKind {
     },
 }
 
+/// The most memory of the frames of one volume. NVMe Copy needs the most: 128 MiB, on blocks of 512
+/// bytes.
+const WINDOW_BYTES_MAX: u64 = 256 << 20;
+
 /// What volumes of all kinds use of the program.
 #[derive(Clone)]
 pub struct Platform {
@@ -103,6 +108,23 @@ impl fmt::Debug for Platform {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut fields = f.debug_struct("Platform");
         fields.field("record", &self.record).finish_non_exhaustive()
+    }
+}
+
+impl Platform {
+    /// The window of a volume on `backing`.
+    pub fn window(
+        &self,
+        geometry: Geometry,
+        frame_bytes: u32,
+        backing: Arc<dyn Backing>,
+    ) -> Arc<Window> {
+        let options = WindowOptions {
+            frame_bytes,
+            memory_bytes_max: WINDOW_BYTES_MAX,
+        };
+        let (budget, relay) = (Arc::clone(&self.budget), Arc::clone(&self.relay));
+        Arc::new(Window::new(geometry, options, backing, budget, relay as _))
     }
 }
 
@@ -573,6 +595,15 @@ impl VolumeKind {
             | Self::Stripe { members, .. }
             | Self::Mirror { members, .. } => members,
             Self::Cache { of, .. } => of,
+        }
+    }
+
+    /// The volumes whose contents it overwrites when it is created: what the first member of a mirror holds is
+    /// copied to the others.
+    pub fn overwritten(&self) -> &[String] {
+        match self {
+            Self::Mirror { members, .. } => members.get(1..).unwrap_or_default(),
+            _ => &[],
         }
     }
 

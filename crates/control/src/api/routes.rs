@@ -325,12 +325,11 @@ async fn create_volume(
     let definition: Volume = read(&body)?;
     call(engine, move |engine| {
         let name: server::VolumeName = parse(&name)?;
-        match &query.from {
-            Some(file) => engine.create_volume_from(&name, definition, file)?,
-            None => {
-                let force = if query.force { Force::Yes } else { Force::No };
-                engine.create_volume(name.clone(), definition, force)?;
-            }
+        if let Some(file) = &query.from {
+            engine.create_volume_from(&name, definition, file)?;
+        } else {
+            let force = if query.force { Force::Yes } else { Force::No };
+            engine.create_volume(name.clone(), definition, force)?;
         }
         Ok((StatusCode::CREATED, Json(engine.volume(&name)?)))
     })

@@ -108,8 +108,11 @@ impl Engine {
                 Step::CreateVolume(name, volume) => {
                     let size = to.check_new_size(volume);
                     size.map_err(|fault| DefinitionFault::parent(name, fault))?;
+                    self.guard_overwritten(name, volume, force)?;
                 }
-                Step::ChangeMembers { name, from, to } => self.check_new_members(name, from, to)?,
+                Step::ChangeMembers { name, from, to } => {
+                    self.check_new_members(name, from, to, force)?;
+                }
                 Step::RemoveTarget(name, _) | Step::Detach(name, ..) => {
                     self.guard_target(name, force)?;
                 }
@@ -138,18 +141,21 @@ impl Engine {
 
     /// Checks members that are to be added to a linear volume or to replace one of a mirror. They exist already, since what they are
     /// is compared with the present members.
-    pub(super) fn check_new_members(
+    fn check_new_members(
         &self,
         name: &VolumeName,
         from: &Volume,
         to: &Volume,
-    ) -> Result<(), ServerError> {
+        force: Force,
+    ) -> Result<(), EngineError> {
         if let Some((old, new)) = from.replacement(to) {
             self.server().check_replacement(name, &old, &new)?;
+            self.guard_member(name, &new, force)?;
         }
         let added = from.kind.0.added_members(&to.kind.0);
         let mut members = added.into_iter().flatten().filter_map(|of| of.parse().ok());
-        members.try_for_each(|member| self.server().check_new_member(name, &member))
+        members.try_for_each(|member| self.server().check_new_member(name, &member))?;
+        Ok(())
     }
 
     fn guard_target(&self, name: &TargetName, force: Force) -> Result<(), ServerError> {

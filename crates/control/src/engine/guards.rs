@@ -3,6 +3,7 @@
 use server::{Force, PortalDefinition, ServerError, TargetName, VolumeName};
 
 use super::{Contents, Engine, EngineError};
+use crate::definitions::Volume;
 
 impl Engine {
     /// Refuses to erase a volume, or to roll it back, while sessions use it.
@@ -73,6 +74,20 @@ impl Engine {
             });
         }
         Ok(())
+    }
+
+    /// Refuses to create a volume that overwrites what others hold.
+    pub(super) fn guard_overwritten(
+        &self,
+        name: &VolumeName,
+        volume: &Volume,
+        force: Force,
+    ) -> Result<(), EngineError> {
+        let members = volume.kind.0.overwritten().iter();
+        let members = members.filter_map(|member| member.parse().ok());
+        // An apply creates those that do not exist yet.
+        let mut existing = members.filter(|member| self.server().volume(member).is_ok());
+        existing.try_for_each(|member| self.guard_member(name, &member, force))
     }
 
     /// Refuses to make a volume that holds data a member of a mirror, which overwrites it.

@@ -3,13 +3,14 @@
 use std::ops::ControlFlow;
 
 use server::{Force, ServerError, VolumeName};
-use volume::{Repair, VolumeKind};
+use volume::Repair;
 
 use super::mirror_view::ScrubView;
 use super::{BusyGuard, Engine, EngineError};
 use crate::change::Change;
 use crate::definitions::{DefinitionFault, KindFields, Volume};
-use crate::text::{Size, Text, parse};
+use crate::store::Store;
+use crate::text::{Size, Text};
 
 impl Engine {
     /// Adds a volume to a linear volume, which grows by it while hosts use it.
@@ -29,12 +30,7 @@ impl Engine {
             kind: KindFields(from.kind.0.with_member(member.as_str())),
             ..from
         };
-        to.check(name)?;
-        let mut with_member = self.read().clone();
-        with_member.volumes.insert(Text(name.clone()), to.clone());
-        with_member.check_all_parents()?;
-        let change = Change::SetVolume(Text(name.clone()), to);
-        self.commit(&mut store, vec![change], Force::No, |_| false)
+        self.change_members(&mut store, name, to)
     }
 
     /// Uses another volume instead of a member of a mirror while hosts use that.
@@ -62,12 +58,22 @@ impl Engine {
             kind: KindFields(from.kind.0.with_replacement(old.as_str(), new.as_str())),
             ..from
         };
+        self.change_members(&mut store, name, to)
+    }
+
+    /// Gives a volume the members of `to`.
+    fn change_members(
+        &self,
+        store: &mut Store,
+        name: &VolumeName,
+        to: Volume,
+    ) -> Result<(), EngineError> {
         to.check(name)?;
-        let mut with_member = self.read().clone();
-        with_member.volumes.insert(Text(name.clone()), to.clone());
-        with_member.check_all_parents()?;
+        let mut changed = self.read().clone();
+        changed.volumes.insert(Text(name.clone()), to.clone());
+        changed.check_all_parents()?;
         let change = Change::SetVolume(Text(name.clone()), to);
-        self.commit(&mut store, vec![change], Force::No, |_| false)
+        self.commit(store, vec![change], Force::No, |_| false)
     }
 
     /// Takes a member of a mirror out of use until it is returned.
@@ -127,12 +133,7 @@ impl Engine {
             self.shared.busy.enter(&parent, "use by another volume", 0)
         };
         let guards = parents.map(enter).collect::<Result<_, _>>()?;
-        if let VolumeKind::Mirror { members, .. } = &volume.kind.0 {
-            // What the first holds is copied to the others.
-            for member in members.iter().skip(1) {
-                self.guard_member(name, &parse(member)?, force)?;
-            }
-        }
+        self.guard_overwritten(name, volume, force)?;
         Ok(guards)
     }
 }

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 
 use block::{Blocks, ByteRange, Extent, Geometry, Lba};
 use memory::Charge;
-use window::{Backing, Window, WindowOptions};
+use window::{Window, WindowOptions};
 
 use super::legs::{LegClient, Legs};
 use super::memory::{Bench, MemoryEngine};
@@ -16,10 +16,6 @@ use crate::managed::Member;
 use crate::members::Members;
 use crate::volume_backing::VolumeBacking;
 use crate::{ManagedVolume, Platform, VolumeError};
-
-/// As a volume in a file has them.
-const FRAME_BYTES: u32 = 64 << 10;
-const WINDOW_BYTES_MAX: u64 = 256 << 20;
 
 /// Members, their standings, and the way operations take to them.
 #[derive(Debug)]
@@ -129,16 +125,11 @@ impl Engine {
             return Ok(Self::Memory(MemoryEngine::new()));
         }
         let legs = Arc::new(Legs::new(standings));
-        let window = Arc::new(Window::new(
+        let window = platform.window(
             geometry,
-            WindowOptions {
-                frame_bytes: FRAME_BYTES,
-                memory_bytes_max: WINDOW_BYTES_MAX,
-            },
-            Arc::clone(&legs) as Arc<dyn Backing>,
-            Arc::clone(&platform.budget),
-            Arc::clone(&platform.relay) as _,
-        ));
+            WindowOptions::FRAME_BYTES_MAX,
+            Arc::clone(&legs) as _,
+        );
         let engine = Self::Window {
             window,
             legs,
@@ -174,7 +165,7 @@ impl Engine {
             window: Arc::clone(window),
             place,
         });
-        let frame_bytes = FRAME_BYTES as usize;
+        let frame_bytes = WindowOptions::FRAME_BYTES_MAX as usize;
         let worker = backing.start(&member.volume, client, frame_bytes, platform)?;
         legs.add(backing, member.store().is_some());
         let mut workers = workers.lock().unwrap_or_else(PoisonError::into_inner);

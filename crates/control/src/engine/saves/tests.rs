@@ -115,13 +115,18 @@ fn filled(engine: &Engine, folder: &Folder, fill: u8) {
     restored.expect("restored");
 }
 
+/// Defines the volume, fills it with sevens, and shuts down, which saves it.
+fn shut_down_filled(folder: &Folder, save: &str) {
+    let engine = open(folder);
+    define(&engine, folder, save);
+    filled(&engine, folder, 7);
+    shut_down(engine);
+}
+
 #[test]
 fn a_shutdown_saves_and_the_next_start_restores() {
     let folder = Folder::new();
-    let engine = open(&folder);
-    define(&engine, &folder, "");
-    filled(&engine, &folder, 7);
-    shut_down(engine);
+    shut_down_filled(&folder, "");
     assert!(folder.join("rd0.save").exists());
     for lost in [LostContents::Offline, LostContents::Zeros] {
         let engine = open_with(&folder, lost);
@@ -165,10 +170,7 @@ fn after_a_crash_the_definition_decides() {
 #[test]
 fn a_crash_after_a_clean_restart_is_a_crash() {
     let folder = Folder::new();
-    let engine = open(&folder);
-    define(&engine, &folder, "");
-    filled(&engine, &folder, 7);
-    shut_down(engine);
+    shut_down_filled(&folder, "");
     let engine = open(&folder);
     assert_eq!(settled(&engine).contents, Contents::Present);
     crash(engine);
@@ -184,10 +186,7 @@ fn a_crash_after_a_clean_restart_is_a_crash() {
 #[test]
 fn a_shutdown_before_the_restoration_keeps_the_save() {
     let folder = Folder::new();
-    let engine = open(&folder);
-    define(&engine, &folder, "");
-    filled(&engine, &folder, 7);
-    shut_down(engine);
+    shut_down_filled(&folder, "");
     let file = folder.join("rd0.save");
     let before = fs::read(&file).expect("there");
     // It is away, so the restoration fails, and the volume is empty at the next shutdown.
@@ -211,10 +210,7 @@ fn a_shutdown_before_the_restoration_keeps_the_save() {
 #[test]
 fn a_save_that_was_exchanged_is_not_restored_by_itself() {
     let folder = Folder::new();
-    let engine = open(&folder);
-    define(&engine, &folder, "");
-    filled(&engine, &folder, 7);
-    shut_down(engine);
+    shut_down_filled(&folder, "");
     file_with(&folder.join("rd0.save"), 9, "4M");
     let engine = open(&folder);
     let view = settled(&engine);
@@ -268,10 +264,7 @@ fn execute(engine: &Engine, op: block::Op<'_>) -> Result<(), block::Status> {
 #[test]
 fn a_volume_is_served_while_it_is_restored() {
     let folder = Folder::new();
-    let engine = open(&folder);
-    define(&engine, &folder, "");
-    filled(&engine, &folder, 7);
-    shut_down(engine);
+    shut_down_filled(&folder, "");
     let engine = begin_restoring(&folder);
     let shown = view(&engine);
     let seen = (shown.contents, shown.state);
@@ -297,10 +290,7 @@ fn a_volume_is_served_while_it_is_restored() {
 #[test]
 fn a_shutdown_while_a_volume_is_restored_keeps_the_save_of_an_unchanged_one() {
     let folder = Folder::new();
-    let engine = open(&folder);
-    define(&engine, &folder, "");
-    filled(&engine, &folder, 7);
-    shut_down(engine);
+    shut_down_filled(&folder, "");
     let file = folder.join("rd0.save");
     let before = fs::read(&file).expect("there");
     shut_down(begin_restoring(&folder));
@@ -314,10 +304,7 @@ fn a_shutdown_while_a_volume_is_restored_keeps_the_save_of_an_unchanged_one() {
 #[test]
 fn damage_is_shown_and_not_saved_until_it_is_acknowledged() {
     let folder = Folder::new();
-    let engine = open(&folder);
-    define(&engine, &folder, ", every = \"1s\"");
-    filled(&engine, &folder, 7);
-    shut_down(engine);
+    shut_down_filled(&folder, ", every = \"1s\"");
     let file = folder.join("rd0.save");
     let mut bytes = fs::read(&file).expect("there");
     bytes[300] ^= 1;
