@@ -100,11 +100,20 @@ fn a_member_that_holds_data_is_overwritten_only_with_force() {
         daemon.ok(&["volume", "copy", &file, name]);
     }
     let create = ["volume", "create", "m0", "--mirror", "a,b"];
-    let told = daemon.mistake(&create);
-    assert!(
-        told.contains("volume b holds data") && told.contains("--force"),
-        "{told}"
-    );
+    let wanted = daemon.folder.join("wanted.toml");
+    let volumes = ["a", "b", "c"].map(|name| format!("[volumes.{name}]\nsize = \"1M\"\n"));
+    let mirror = "[volumes.m0]\nkind = \"mirror\"\nmembers = [\"a\", \"b\"]\n";
+    std::fs::write(&wanted, volumes.concat() + mirror).expect("room");
+    let apply = ["apply", wanted.to_str().expect("text")];
+    for args in [&create[..], &apply] {
+        let output = daemon.run(args);
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{args:?}");
+        assert!(
+            told.contains("volume b holds data") && told.contains("--force"),
+            "{told}"
+        );
+    }
     daemon.ok(&[&create[..], &["--force"]].concat());
     wait_until_in_sync(&daemon);
     let replace = ["volume", "mirror", "m0", "--replace", "b=c"];
