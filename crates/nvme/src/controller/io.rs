@@ -112,7 +112,7 @@ pub(super) struct Command {
     pub(super) from_host: Option<DataPointer>,
     /// Whether bytes may be sent from where they lie in the volume.
     pub(super) may_place: bool,
-    /// The volume's word on it.
+    /// The volume's answer to the admission.
     pub(super) admitted: Admitted,
 }
 
@@ -341,7 +341,7 @@ impl Measured {
         }
     }
 
-    /// Asks the volume; filters count `work_bytes`.
+    /// Admits the command to its volume, whose filters charge `work_bytes`.
     #[expect(
         clippy::inline_always,
         reason = "as a call, it copies each command twice: 30 instructions"
@@ -376,7 +376,7 @@ impl Measured {
         }
     }
 
-    /// The volume is asked later, when the command's ranges are known.
+    /// A command that its volume admits later, when its ranges are known.
     #[inline]
     fn unadmitted(self, geometry: Geometry, namespace: &NamespaceRef<'_>) -> Command {
         Command {

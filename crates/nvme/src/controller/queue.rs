@@ -207,7 +207,8 @@ impl Queue {
         matches!(slot.stage(), Stage::Receiving | Stage::Keeping).then_some(slot.cid)
     }
 
-    /// Input has come, or time has passed: what follows may cost one turn in all.
+    /// Starts a turn, since input has arrived or time has passed. All that follows may cost one
+    /// turn.
     pub fn start_turn(&mut self, now: Instant) {
         self.now = now;
         self.turn_cost = 0;
@@ -372,7 +373,7 @@ impl Queue {
         }
     }
 
-    /// Goes on with what takes long, and releases what was held back.
+    /// Continues commands that are executed in pieces, and releases delayed ones.
     pub fn handle_timeout<B: Backend>(&mut self, now: Instant, backend: &mut B) {
         self.start_turn(now);
         while let Some(Reverse(held)) = self.held.peek() {
@@ -393,9 +394,9 @@ impl Queue {
         self.is_ended
     }
 
-    /// Whether no command is in progress that the end of the connection would end. Those that wait
-    /// for an event do not count. The end of an admin queue also ends the controller's I/O queues,
-    /// so it is idle when they are gone.
+    /// Whether no command is in progress that the end of the connection would abort. Asynchronous
+    /// Event Requests do not count. The end of an admin queue also ends the controller's I/O
+    /// queues, so it is idle when they are gone.
     pub fn is_idle(&self) -> bool {
         let is_at_rest = |slot: &Slot| matches!(slot.stage(), Stage::Free | Stage::Parked);
         let is_needed = self.role.connection().is_some_and(|connection| {

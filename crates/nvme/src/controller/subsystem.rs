@@ -40,7 +40,7 @@ pub use admin::{host_data_len, is_control_command};
 pub use discovery::{DiscoveryRecord, HostFilter};
 pub use log_entries::FailedCommand;
 
-/// What a subsystem is called and how large it may grow.
+/// The names of a subsystem and its limits.
 #[derive(Clone, Debug)]
 pub struct SubsystemConfig {
     /// NVM Subsystem NVMe Qualified Name (SUBNQN).
@@ -80,8 +80,8 @@ pub(super) enum Role {
     Discovery(Directory),
 }
 
-/// A number that changes whenever [`Subsystem::namespace`] or [`Subsystem::permit`] may answer
-/// otherwise.
+/// A number that changes whenever the result of [`Subsystem::namespace`] or [`Subsystem::permit`]
+/// may change.
 #[derive(Clone, Debug, Default)]
 pub struct Generation(Arc<AtomicU64>);
 
@@ -145,13 +145,13 @@ pub enum NamespaceError {
         /// The largest.
         last: Nsid,
     },
-    /// There is one with this number.
+    /// A namespace with this number exists.
     #[error("namespace {0} already exists")]
     Exists(Nsid),
 }
 
 impl Subsystem {
-    /// A subsystem for namespaces, without any.
+    /// An NVM subsystem without namespaces.
     pub fn new(config: SubsystemConfig, statistics: Box<dyn Statistics>) -> Self {
         Self::with_role(config, Role::Nvm(statistics))
     }
@@ -295,7 +295,7 @@ impl Subsystem {
         self.wakes.pop_first()
     }
 
-    /// Whether `connection` still is a queue of its controller; where not, it must be closed.
+    /// Whether `connection` still is a queue of its controller; if not, it must be closed.
     pub fn is_connected(&self, connection: &Connection) -> bool {
         self.controllers
             .get(&connection.controller)
@@ -341,7 +341,8 @@ impl Subsystem {
         }
     }
 
-    /// Takes a queue from its controller; the admin queue takes the controller with it.
+    /// Removes a queue from its controller. The end of the admin queue is the end of the
+    /// controller.
     pub(super) fn remove_queue(&mut self, connection: &Connection) {
         if connection.queue.is_admin() {
             self.delete_controller(connection.controller);

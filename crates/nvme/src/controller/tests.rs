@@ -187,7 +187,7 @@ impl Fixture {
         }
     }
 
-    /// The data of a command that must give some.
+    /// The data of a command that must return some.
     fn data(&mut self, connection: &Connection, sqe: &Sqe) -> Vec<u8> {
         match self.admin(connection, sqe) {
             Reply::Data(bytes) => bytes,
@@ -224,7 +224,7 @@ impl Fixture {
             .collect()
     }
 
-    /// Leaves `count` Asynchronous Event Requests.
+    /// Submits `count` Asynchronous Event Requests.
     fn request_events(&mut self, connection: &Connection, count: u16) {
         for cid in 0..count {
             let sqe = Sqe::new(opcode::ASYNC_EVENT_REQUEST, Cid(0x100 + cid), Nsid::NONE);

@@ -207,7 +207,7 @@ impl Slot {
         }
     }
 
-    /// Notes the first failure.
+    /// Records the first failure.
     pub(super) fn fail(&mut self, status: impl Into<Status>) {
         if self.status.is_success() {
             self.status = status.into();

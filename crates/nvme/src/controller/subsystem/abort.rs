@@ -134,7 +134,7 @@ impl Subsystem {
         Some(self.aborts.standing.iter().find(is_asked)?.victim)
     }
 
-    /// What became of the command that [`Self::poll_abort`] gave.
+    /// Records what became of the command that [`Self::poll_abort`] returned.
     pub(in crate::controller) fn answer_abort(
         &mut self,
         connection: &Connection,
@@ -148,7 +148,7 @@ impl Subsystem {
     }
 }
 
-/// The admin queue of a controller and its queue `sq_id`, where there are both.
+/// The admin queue of a controller and its queue `sq_id`, if both exist.
 fn queues(controller: &Controller, sq_id: QueueId) -> Option<(WakeToken, WakeToken)> {
     let issuer = controller.queues.get(&QueueId::ADMIN)?;
     let carrier = controller.queues.get(&sq_id)?;

@@ -306,7 +306,7 @@ impl Subsystem {
 }
 
 impl Controller {
-    /// Sets a feature that only this controller knows.
+    /// Sets a feature of this controller alone.
     fn set_feature(
         &mut self,
         now: Instant,

@@ -1,7 +1,7 @@
 //! Fences: a reservation command that takes rights from other hosts completes only when no
-//! connection of theirs still works by its old permits. So do a controller reset and a shutdown,
-//! which end I/O queues, and the Connect of an admin queue: its host may have had a controller
-//! before whose I/O queues are in a turn.
+//! connection of theirs still uses its old permits. So do a controller reset and a shutdown, which
+//! end I/O queues, and the Connect of an admin queue: its host may have had a controller before
+//! whose I/O queues are in a turn.
 //!
 //! Connections learn of permits from their own copies. One that is in the middle of a turn while
 //! another host preempts would continue writing for a moment after the preempt was said to be

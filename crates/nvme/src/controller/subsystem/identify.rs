@@ -142,8 +142,8 @@ impl Subsystem {
         structure.controller_type = 1;
         structure.multipath = SEVERAL_PORTS_AND_CONTROLLERS_WITH_ANA;
         structure.ana_transition_s = 10;
-        // All five states. That namespaces stay in their group (bit 6) goes unsaid, though they do:
-        // nvme-cli 2.3 then requests a log too short to hold any namespaces.
+        // All five states. Namespaces stay in their group, but bit 6, which says so, is clear: if
+        // it is set, nvme-cli 2.3 requests a log too short to hold any namespaces.
         structure.ana_capabilities = 0b001_1111;
         structure.ana_group_max = U32::new(ANA_GROUP);
         structure.ana_groups = U32::new(ANA_GROUP);

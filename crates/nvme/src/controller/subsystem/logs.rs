@@ -148,7 +148,7 @@ impl Subsystem {
         page.extend_from_slice(group.as_bytes());
         page.extend_from_slice(&nsids);
         if specific != GROUPS_ONLY {
-            // As long as hosts reckon from MNAN, so that none reads beyond its end.
+            // As long as hosts calculate from MNAN, so that no host reads beyond its end.
             let namespaces_max = self.config.limits.namespaces_max as usize;
             page.resize(ANA_HEAD_BYTES + namespaces_max * size_of::<Nsid>(), 0);
         }
@@ -156,7 +156,7 @@ impl Subsystem {
     }
 }
 
-/// `len` bytes of `page` from `offset` on, or fewer where it ends; and its whole length.
+/// `len` bytes of `page` from `offset` on, or fewer at its end; and its whole length.
 fn window(page: &[u8], offset: u64, len: usize) -> (Vec<u8>, u64) {
     let page_bytes = page.len() as u64;
     let start = offset.min(page_bytes) as usize;

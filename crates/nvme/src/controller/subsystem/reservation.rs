@@ -88,7 +88,7 @@ impl Reservations {
         }
     }
 
-    /// Replaces a host's key; where existing keys are ignored, an unregistered host becomes
+    /// Replaces a host's key. If existing keys are ignored, an unregistered host becomes
     /// registered.
     fn replace(&mut self, host: HostId, key_check: KeyCheck, key: u64) -> Result<(), StatusCode> {
         match key_check {
@@ -121,7 +121,7 @@ impl Reservations {
         }
     }
 
-    /// Takes registrations away, and the reservation with them where they held it.
+    /// Removes registrations, and the reservation if one of them held it.
     fn preempt(
         &mut self,
         host: HostId,
@@ -195,7 +195,7 @@ impl Reservations {
         Ok(notices)
     }
 
-    /// Releases the reservation, where `host` holds it; from others it succeeds without effect.
+    /// Releases the reservation if `host` holds it. For other hosts it succeeds without effect.
     fn release(
         &mut self,
         host: HostId,
@@ -230,7 +230,7 @@ impl Reservations {
         Ok(notices)
     }
 
-    /// The host must be registered and prove it.
+    /// The host must be registered, and its key must match unless `key_check` skips that.
     fn check(&self, host: HostId, key_check: KeyCheck) -> Result<(), StatusCode> {
         let matches = match (self.keys.get(&host), key_check) {
             (Some(_), KeyCheck::Skip) => true,

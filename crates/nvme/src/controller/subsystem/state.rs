@@ -92,7 +92,7 @@ impl Controller {
         }
     }
 
-    /// Takes a write to Controller Configuration (CC).
+    /// Handles a write to Controller Configuration (CC).
     pub(in crate::controller) fn configure(&mut self, new: Configuration) -> Transition {
         let old = std::mem::replace(&mut self.configuration, new);
         let mut transition = Transition::None;
@@ -131,7 +131,7 @@ impl Controller {
         self.publish_io_queues();
     }
 
-    /// Takes all I/O queues from the controller.
+    /// Removes all I/O queues from the controller and returns them.
     pub(in crate::controller) fn take_io_queues(&mut self) -> BTreeMap<QueueId, WakeToken> {
         let taken = self.queues.split_off(&QueueId(1));
         self.publish_io_queues();

@@ -20,7 +20,7 @@ impl Numbers {
         choices[self.next() as usize % choices.len()]
     }
 
-    /// Mostly numbers at the edges of something.
+    /// Mostly boundary values.
     fn dword(&mut self) -> u32 {
         let any = self.next() as u32;
         let small = any % 9;
@@ -86,7 +86,7 @@ impl Numbers {
     }
 }
 
-/// Checks a reply; 1 where it brings data.
+/// Checks a reply. Returns 1 if it has data.
 fn check(reply: &Reply, sqe: &Sqe) -> u32 {
     if let Reply::Data(bytes) = reply {
         assert!(bytes.len() <= sqe.sgl1.len_bytes.get() as usize, "{sqe:?}");

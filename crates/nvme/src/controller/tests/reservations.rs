@@ -41,7 +41,7 @@ impl Pair {
         }
     }
 
-    /// Both are registered with namespace 1, by keys 100 and 101.
+    /// Both are registered with namespace 1, with keys 100 and 101.
     fn registered() -> Self {
         let mut pair = Self::new();
         for (at, key) in [(0, 100), (1, 101)] {
@@ -61,7 +61,8 @@ impl Pair {
             .io_control(&self.io[host], &sqe, keys.as_bytes())
     }
 
-    /// A command that must succeed, be it after the other host's connection has taken notice.
+    /// A command that must succeed, at once or after the other host's connection has acknowledged
+    /// it.
     fn ok(&mut self, host: usize, opcode: u8, cdw10: u32, current: u64, other: u64) {
         let done = Completion::SUCCESS;
         let reply = self.command(host, opcode, cdw10, [current, other]);

@@ -38,7 +38,7 @@ fn keys(data: &[u8]) -> Result<ReservationKeys, Failure> {
     ReservationKeys::read_from_bytes(data).map_err(|_| StatusCode::DataSglLengthInvalid.into())
 }
 
-/// Ignore Existing Key was taken out of Acquire and Release; a command that has it is refused.
+/// Ignore Existing Key no longer exists in Acquire and Release; a command that sets it is rejected.
 fn check_no_ignore(sqe: &Sqe) -> Result<(), Failure> {
     if sqe.cdw10.get() & IGNORE_EXISTING_KEY != 0 {
         Err(invalid())
