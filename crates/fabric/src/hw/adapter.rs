@@ -100,7 +100,7 @@ impl Hw {
         EventChannel::new(&Arc::new(Library::load()?)).map(drop)
     }
 
-    /// The adapter's name, as the system has it.
+    /// The adapter's name in the system.
     pub fn device(&self) -> &str {
         &self.context.name
     }

@@ -52,7 +52,7 @@ impl Key {
     }
 }
 
-/// RDMA READs that the ends answer and have open at once.
+/// The most RDMA READs that each end answers, and has outstanding, at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Resources {
     pub(super) responder: u8,
@@ -254,7 +254,7 @@ impl CmId {
         unsafe { self.raw.as_ref().verbs }.addr()
     }
 
-    /// Closes its device, which is being removed, in librdmacm's stead.
+    /// Closes its device, which is being removed, because librdmacm does not.
     pub(super) fn release_removed_device(&self) -> io::Result<()> {
         if !self.has_device() {
             return Ok(());

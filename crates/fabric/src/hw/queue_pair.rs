@@ -54,7 +54,7 @@ pub(super) struct Work {
     pub(super) is_signaled: bool,
 }
 
-/// Bytes on their way out of adapters that take none with the request.
+/// Copies of requests' bytes, for adapters that take no inline data.
 struct Bounce {
     mapping: Arc<Mapping>,
     mr: Mr,

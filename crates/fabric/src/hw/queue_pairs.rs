@@ -1,4 +1,4 @@
-//! Queue pairs: their numbers, states and ledgers.
+//! Queue pairs: their numbers, states and outstanding requests.
 
 use std::ffi::c_uint;
 use std::io;
@@ -89,7 +89,7 @@ impl QueuePairs {
             .map(|(serial, _)| *serial)
     }
 
-    /// All that work as far as we know.
+    /// The connected queue pairs that are not known to have failed.
     pub(super) fn connected(&self) -> impl Iterator<Item = (Serial, &Pair)> {
         let all = self.by_serial.iter().map(|(serial, pair)| (*serial, pair));
         all.filter(|(_, pair)| pair.state == QpState::ReadyToSend)

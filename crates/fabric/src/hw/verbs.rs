@@ -28,7 +28,7 @@ pub(super) struct Caps {
     pub(super) completions_max: u32,
     /// RDMA READs of the peer's that it answers at once, per queue pair.
     pub(super) responder_resources_max: u8,
-    /// RDMA READs that may be open at once, per queue pair.
+    /// RDMA READs that may be outstanding at once, per queue pair.
     pub(super) initiator_depth_max: u8,
     /// Whether requests can bind memory windows, which peers may invalidate.
     pub(super) has_windows: bool,

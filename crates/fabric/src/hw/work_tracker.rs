@@ -15,7 +15,7 @@ use crate::verbs::{
 /// A request of the send queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sent {
-    /// A poster's.
+    /// The caller's.
     Request {
         id: WorkId,
         kind: WorkKind,
@@ -39,7 +39,7 @@ pub(super) struct Arrived {
 pub(super) struct Ticket {
     /// Its number, which its completion carries.
     pub(super) number: u32,
-    /// Whether it is to be answered.
+    /// Whether the adapter reports its completion.
     pub(super) is_signaled: bool,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct WorkTracker {
     sends: VecDeque<Sent>,
     /// The number of the first of `sends`.
     first: u32,
-    /// Requests since the last that is answered.
+    /// Requests since the last signaled one.
     unanswered: u32,
     recvs: VecDeque<WorkId>,
     /// Requests that are posted, or completed but not yet taken by the caller. This bounds the
@@ -174,7 +174,7 @@ impl WorkTracker {
         Some(self.completion_of_recv(id, status, arrived))
     }
 
-    /// The next request that ends since the queue pair has.
+    /// The completion of the next request that the failure of the queue pair has flushed.
     pub(super) fn flush(&mut self) -> Option<Completion> {
         while let Some(sent) = self.pop() {
             match self.completion_of(sent, WorkStatus::Flushed) {
