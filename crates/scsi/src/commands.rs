@@ -28,7 +28,7 @@ impl Device {
         let be16 = |at: usize| usize::from(u16::from_be_bytes([cdb[at], cdb[at + 1]]));
         let be32 = |at: usize| be16(at) << 16 | be16(at + 2);
         match name {
-            // EXTENDED COPY of nothing, that is: with a list it is a `CopyWork`.
+            // An EXTENDED COPY without a list copies nothing; one with a list is a `CopyWork`.
             Name::TestUnitReady | Name::ExtendedCopy => Ok(Vec::new()),
             Name::RequestSense => Ok(cut(self.request_sense(id, lun, cdb), cdb[4].into())),
             Name::Inquiry => Ok(cut(self.inquiry(id, lun, cdb).map_err(check)?, be16(3))),
@@ -76,8 +76,7 @@ impl Device {
         }
     }
 
-    /// Commands to a LUN that does not exist: INQUIRY, REPORT LUNS and REQUEST SENSE answer all the
-    /// same.
+    /// Commands to a LUN that does not exist: only INQUIRY, REPORT LUNS and REQUEST SENSE succeed.
     pub(crate) fn without_unit(
         &mut self,
         id: NexusId,
@@ -278,7 +277,7 @@ impl Device {
         Ok(data)
     }
 
-    /// SANITIZE, whose CDB was checked: an operation, or the end of a failure.
+    /// SANITIZE, whose CDB was checked: begins an operation, or exits failure mode.
     pub(crate) fn begin_sanitize(
         &mut self,
         lun: Lun,

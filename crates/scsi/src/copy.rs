@@ -104,8 +104,7 @@ fn parse_target(target: &[u8], at: usize) -> Result<CopyTarget, Sense> {
     if target[0] != TARGET_IDENTIFICATION {
         return Err(Sense::illegal(Asc::UNSUPPORTED_TARGET_DESCRIPTOR));
     }
-    // PERIPHERAL DEVICE TYPE must be 00h (block device); LU ID TYPE and NUL are of no meaning any
-    // more (SPC-4).
+    // PERIPHERAL DEVICE TYPE must be 00h (block device); LU ID TYPE and NUL are obsolete (SPC-4).
     if target[1] & 0x1F != 0 {
         return Err(Sense::invalid_parameter(at as u16 + 1));
     }
@@ -217,7 +216,7 @@ impl CopyRecord {
         self.kib_done.fetch_add(kib, Ordering::Relaxed);
     }
 
-    /// It is over, one way or the other; only the first word counts.
+    /// Records how the copy ended. Only the first call has an effect.
     fn end(&self, state: CopyState) {
         let began = CopyState::InProgress as u8;
         let (order, seen) = (Ordering::Release, Ordering::Relaxed);

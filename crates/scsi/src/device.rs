@@ -38,16 +38,15 @@ pub struct NexusId(pub u64);
 /// Which logical units a nexus sees.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum LunMap {
-    /// All, under the device's own LUNs, those that come later among them.
+    /// All, by the device's own LUNs, including logical units that are added later.
     #[default]
     All,
-    /// These: the LUN that the nexus uses, and the device's.
+    /// These: the LUN of the nexus, and the device's LUN.
     Listed(BTreeMap<Lun, Lun>),
 }
 
 impl LunMap {
-    /// The device's LUN behind a LUN of the nexus. Whether there is such a logical unit is another
-    /// question.
+    /// The device's LUN behind a LUN of the nexus. The logical unit need not exist.
     fn device_lun(&self, lun: Lun) -> Option<Lun> {
         match self {
             Self::All => Some(lun),
@@ -110,7 +109,7 @@ pub struct View {
     pub sense_format: SenseFormat,
 }
 
-/// How a command continues after its CDB was seen.
+/// How a command continues after its CDB was checked.
 pub enum Begin {
     /// It is finished.
     Done(Response),
@@ -126,7 +125,7 @@ pub enum Begin {
     },
 }
 
-/// What became of a command whose parameter list has come.
+/// How a command continues after its parameter list has arrived.
 pub enum Finish {
     /// It is finished.
     Done(Response),
@@ -134,7 +133,7 @@ pub enum Finish {
     Copy(Box<CopyWork>),
 }
 
-/// The longest parameter list that a command may bring.
+/// The longest parameter list that a command may have.
 pub const PARAMETER_LIST_LEN_MAX: u32 = 64 << 10;
 
 /// A SCSI target device.
@@ -315,7 +314,7 @@ impl Device {
         self.touch();
     }
 
-    /// Changes what a nexus may do, and what it sees; the caller ends one that may do nothing.
+    /// Changes what a nexus may do, and what it sees; the caller closes a nexus without any access.
     pub fn set_access(&mut self, id: NexusId, access: block::Access, luns: LunMap) {
         let Some(nexus) = self.nexuses.get_mut(&id) else {
             return;
@@ -330,7 +329,7 @@ impl Device {
         self.touch();
     }
 
-    /// The device's LUN behind a LUN of a nexus, where there is a logical unit.
+    /// The device's LUN behind a LUN of a nexus, if that has a logical unit.
     pub(crate) fn device_lun(&self, id: NexusId, lun: Lun) -> Option<Lun> {
         let lun = self.nexuses.get(&id)?.luns.device_lun(lun)?;
         self.units.contains_key(&lun).then_some(lun)
@@ -407,7 +406,7 @@ impl Device {
         None
     }
 
-    /// Establishes a unit attention for every nexus but `but`.
+    /// Establishes a unit attention for every nexus except `but`.
     pub(crate) fn attend_all(&mut self, lun: Lun, asc: Asc, but: Option<NexusId>) {
         for (id, nexus) in &mut self.nexuses {
             if Some(*id) != but {
@@ -490,7 +489,7 @@ impl Device {
         self.dispatch(id, device_lun, opcode, cdb)
     }
 
-    /// Forgets a sanitize operation that is done.
+    /// Removes a sanitize operation that is done.
     fn look_at_sanitize(&mut self, lun: Lun) {
         let unit = self.units.get_mut(&lun);
         if let Some(unit) =
@@ -564,8 +563,8 @@ impl Device {
         Ok(Begin::Done(self.run(id, lun, opcode, cdb, &[])))
     }
 
-    /// Executes a command whose parameter list has come (after [`Begin::Parameters`]). Everything
-    /// is looked up again: the nexus or the logical unit may have gone in between.
+    /// Executes a command whose parameter list has arrived (after [`Begin::Parameters`]).
+    /// Everything is looked up again: the nexus or the logical unit may have gone in between.
     pub fn finish(&mut self, id: NexusId, lun: Lun, cdb: &[u8; 16], list: &[u8]) -> Finish {
         let (Some(lun), Ok(opcode)) = (self.device_lun(id, lun), opcodes::find(cdb)) else {
             return Finish::Done(no_unit(cdb));

@@ -2,9 +2,8 @@
 //! on it, and what their answers mean.
 //!
 //! A transport (`iscsi::initiator`) carries [`Command`]s, whose data lie in [`session::Buffers`],
-//! and gives [`Outcome`]s back. What is to be sent is said by:
-//! - [`Setup`], which finds out what is behind a LUN;
-//! - [`io`], the commands of a disk.
+//! and gives [`Outcome`]s back. These create the commands: - [`Setup`], which finds out what is
+//! behind a LUN; - [`io`], the commands of a disk.
 
 mod command;
 pub mod io;

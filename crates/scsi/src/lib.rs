@@ -1,14 +1,14 @@
 //! A SCSI device server (SPC, SBC, SAM) over volumes: what every SCSI transport shares.
 //!
 //! It stands between a transport (iSCSI over TCP, iSER) and `block`. It knows CDBs, sense data,
-//! reservations and unit attentions. It refuses to know PDUs, sessions of a transport, sockets and
+//! reservations and unit attentions. It does not know PDUs, sessions of a transport, sockets and
 //! clocks.
 //!
 //! A transport opens a nexus at a [`Device`], and asks [`Device::begin`] about each CDB. Transfers
 //! come back as [`Medium`] commands that it executes on the volume itself, piece by piece as data
 //! move; all else is done by the device. What may take long continues in [`Turn`]s. For plain reads
-//! and writes a transport may keep a [`View`] and skip the device while [`Device::generation`]
-//! stands still.
+//! and writes a transport may keep a [`View`] and skip the device until [`Device::generation`]
+//! changes.
 //!
 //! ```
 //! use scsi::{Begin, Device, LunMap, NexusPorts, TargetPort};

@@ -29,8 +29,7 @@ pub enum Medium {
     Read(Extent),
     /// Data-out straight into the volume, block by block as they arrive.
     Write(Extent),
-    /// Data-out that must have come whole before it is executed.
-    /// Data-out compared with the volume; the second is how many bytes of data come.
+    /// Data-out is compared with the volume after all of it has arrived.
     VerifyData(Extent, VerifyMode),
     /// The blocks can be read; nothing more.
     VerifyMedium(Extent),
@@ -139,7 +138,7 @@ impl Medium {
         }
     }
 
-    /// Bytes of data-in that the command gives.
+    /// Bytes of data-in that the command returns.
     pub fn data_in_len(&self, block_size: BlockSize) -> u64 {
         match self {
             Self::Read(extent) => extent.blocks.0 << block_size.shift(),
@@ -197,7 +196,7 @@ pub const fn persistence(cdb: &[u8; 16]) -> Persistence {
     }
 }
 
-/// The fast way for plain READs and WRITEs, which a transport takes while a [`crate::View`] allows
+/// The fast path of plain READs and WRITEs, which a transport uses while a [`crate::View`] permits
 /// it; `None` for every other command.
 pub fn plain_transfer(cdb: &[u8; 16], geometry: Geometry) -> Option<Result<Medium, Sense>> {
     let name = match cdb[0] {

@@ -129,7 +129,7 @@ fn page(code: u8, values: Values, state: ModeState, write_cache: WriteCache) -> 
     }
 }
 
-/// WCE is what the volume says; initiators cannot change it.
+/// WCE is that of the volume; initiators cannot change it.
 fn caching_page(values: Values, write_cache: WriteCache) -> Vec<u8> {
     let mut page = vec![0; 20];
     page[0] = CACHING;

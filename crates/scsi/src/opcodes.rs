@@ -1,6 +1,6 @@
-//! The table of commands: what is implemented, how its CDB looks, and what reservations do to it.
-//! Everything else that must know which commands exist (dispatch, REPORT SUPPORTED OPERATION CODES)
-//! reads this table.
+//! The table of commands: which are implemented, the form of their CDBs, and how reservations
+//! affect them. Everything else that must know which commands exist (dispatch, REPORT SUPPORTED
+//! OPERATION CODES) reads this table.
 //!
 //! Read first: SPC-5, "REPORT SUPPORTED OPERATION CODES command"; SPC-5 and SBC-4, the tables of
 //! commands that are allowed in the presence of reservations.
@@ -45,16 +45,16 @@ pub(crate) enum Name {
     ReportTaskManagement,
 }
 
-/// How a reservation of another nexus meets a command.
+/// How a reservation of another nexus affects a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AccessClass {
     /// Allowed whatever is reserved.
     Always,
-    /// Allowed but under an exclusive access reservation; like a read.
+    /// Allowed, as a read is, except under an exclusive access reservation.
     Read,
     /// Allowed only for nexuses that may write.
     Write,
-    /// Decides for itself (PERSISTENT RESERVE OUT, RELEASE).
+    /// The command checks the reservation itself (PERSISTENT RESERVE OUT, RELEASE).
     Own,
 }
 

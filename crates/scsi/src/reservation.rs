@@ -160,7 +160,7 @@ pub struct Register {
 }
 
 impl Reservations {
-    /// Whether a command of `class` from `ports` meets a conflict.
+    /// Whether a command of `class` from `ports` conflicts with the reservation.
     pub(crate) fn conflicts(&self, ports: &NexusPorts, class: AccessClass) -> bool {
         let Some(reservation) = &self.reservation else {
             return false;

@@ -24,7 +24,7 @@ use crate::response::Response;
 use crate::sense::{Asc, Sense, SenseKey};
 use crate::turn::{Step, Turn};
 
-/// What the operation stands at, beside 65536ths that are done.
+/// States of the operation other than its progress in 65536ths.
 const DONE: u32 = u32::MAX;
 const FAILED: u32 = u32::MAX - 1;
 /// AUSE: EXIT FAILURE MODE is enough.
@@ -32,8 +32,7 @@ const FAILED_MAY_BE_LEFT: u32 = u32::MAX - 2;
 /// The logical unit was removed meanwhile.
 const GONE: u32 = u32::MAX - 3;
 
-/// How a sanitize operation stands: known to the logical unit, and to the one that drives the
-/// operation.
+/// The state of a sanitize operation, which its logical unit and its driver share.
 #[derive(Debug)]
 struct Standing(AtomicU32);
 
@@ -54,7 +53,7 @@ impl Standing {
 
     fn change(&self, may: impl Fn(u32) -> bool, to: u32) {
         let change = |now| may(now).then_some(to);
-        // It stays what it is where it may not change.
+        // If it may not change, it stays as it is.
         let _ = self
             .0
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, change);
@@ -71,7 +70,7 @@ impl Sanitize {
         self.standing.get() == DONE
     }
 
-    /// Why `name` has to wait, or cannot be, if so.
+    /// The sense data with which the operation makes command `name` fail; `None` if it does not.
     pub(crate) fn refusal(&self, name: Name) -> Option<Sense> {
         let is_exempt = matches!(
             name,
@@ -98,7 +97,7 @@ impl Sanitize {
         }
     }
 
-    /// EXIT FAILURE MODE: allowed where the failed operation allowed it.
+    /// Whether EXIT FAILURE MODE is allowed, as the failed operation permitted it.
     pub(crate) fn may_be_left(&self) -> bool {
         self.standing.get() == FAILED_MAY_BE_LEFT
     }
@@ -122,7 +121,7 @@ pub struct SanitizeWork {
     execution: Execution,
     stage: Stage,
     standing: Arc<Standing>,
-    /// What it stands at once it is dropped.
+    /// The state that it has after it is dropped.
     if_dropped: u32,
     /// AUSE.
     may_be_left: bool,
@@ -180,7 +179,7 @@ impl SanitizeWork {
     }
 
     /// Asks the volume to admit it. A lease is held in `slot`. After [`Admitted::Fail`] it is over;
-    /// where this was the first time, it has never been.
+    /// if this was the first attempt, it has never begun.
     pub fn admit(&mut self, now: Instant, leases: &mut Leases, slot: usize) -> Admitted {
         let intent = Intent {
             kind: OpKind::Discard,

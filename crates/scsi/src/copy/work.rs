@@ -39,7 +39,7 @@ pub struct CopyWork {
     record: Arc<CopyRecord>,
 }
 
-/// How far the slice has come that is being copied.
+/// The stage of the slice that is being copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// It is to be admitted.
@@ -184,9 +184,9 @@ impl CopyWork {
         matches!(self.stage, Stage::Filling { .. } | Stage::Settling)
     }
 
-    /// Goes on until all is copied, the turn is over, or a volume makes it wait. Each slice is
-    /// admitted by both volumes before it is copied, and is safe before the next one is admitted.
-    /// No lease is held any more when it is over.
+    /// Continues until everything is copied, the turn is over, or a volume makes it wait. Each
+    /// slice is admitted by both volumes before it is copied, and is safe before the next one is
+    /// admitted. No lease is held any more when it is over.
     pub fn go_on(
         &mut self,
         now: Instant,

@@ -218,7 +218,7 @@ fn an_offline_volume_is_not_ready_until_someone_acts() {
         let expected = (SenseKey::NotReady, Asc::NOT_READY_INTERVENTION);
         assert_eq!((sense.key, sense.asc), expected);
     }
-    // It shows itself all the same: INQUIRY and READ CAPACITY (10).
+    // INQUIRY and READ CAPACITY (10) still succeed.
     for command in [cdb(&[0x12, 0, 0, 0, 96]), cdb(&[0x25])] {
         assert_eq!(bed.status(bed.a, &command), ScsiStatus::Good);
     }

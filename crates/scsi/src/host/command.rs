@@ -1,4 +1,4 @@
-//! What a host hands to its transport, and gets back.
+//! What a host passes to its transport, and receives from it.
 
 use std::fmt;
 

@@ -94,7 +94,7 @@ pub fn write_zeroes(extent: Extent, unmap: Unmap, zeros: BufferRange) -> Command
     }
 }
 
-/// UNMAP of one extent, whose parameter list `buffer`, the bytes of `list`, takes.
+/// UNMAP of one extent. Writes its parameter list to `buffer`, the bytes of `list`.
 pub fn unmap(extent: Extent, list: BufferRange, buffer: &mut [u8]) -> Command {
     const DESCRIPTOR_BYTES: u16 = 16;
     let mut parameters = [0; UNMAP_LIST_BYTES];

@@ -1,4 +1,4 @@
-//! Sense data that came from a target.
+//! Sense data that a target sent.
 //!
 //! Read first: SPC-5, "Sense data".
 

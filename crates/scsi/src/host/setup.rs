@@ -111,7 +111,7 @@ impl Default for Limits {
     }
 }
 
-/// Where a set-up is.
+/// The step of a set-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
     /// Waiting until the unit is ready.
@@ -216,7 +216,7 @@ const MODE_PAGE_CACHING: u8 = 0x08;
 
 /// Unit attentions in a row that are taken; a target has a handful of causes for them.
 const ATTENTIONS_MAX: u32 = 32;
-/// Between two tries of a unit that is not ready.
+/// The interval between two attempts while the unit is not ready.
 const READY_POLL_MS: u32 = 100;
 /// How long a unit may take to become ready.
 const READY_TIMEOUT_MS: u32 = 20_000;
@@ -445,7 +445,7 @@ impl Setup {
         };
         self.facts.is_write_protected = device_specific & WP != 0;
         self.facts.has_forced_writes = device_specific & DPOFUA != 0;
-        // DBD asks for no block descriptors, and some targets send them all the same.
+        // DBD asks for no block descriptors, but some targets send them nevertheless.
         let page = data.get(HEADER_BYTES + usize::from(descriptor_bytes)..);
         if let Some(&[code, _, flags, ..]) = page
             && code & 0x3F == MODE_PAGE_CACHING

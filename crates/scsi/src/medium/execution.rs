@@ -11,14 +11,14 @@ use crate::turn::{Step, Turn};
 #[derive(Clone, Copy, Debug)]
 pub struct Execution {
     command: Medium,
-    /// Which of its ranges is being executed; none is before all were checked.
+    /// Which of its ranges is being executed; `None` until all ranges were checked.
     range: Option<usize>,
     /// How many blocks of that are done.
     done: u64,
 }
 
 impl Execution {
-    /// Of a command that was not begun.
+    /// The execution of a command that has not begun.
     pub const fn new(command: Medium) -> Self {
         Self {
             command,
@@ -119,7 +119,8 @@ const DISCARD_PER_COST: u64 = 4;
 /// The same if there is no memory.
 const HOLE_PER_COST: u64 = 8 << 10;
 
-/// Does the first piece of what is left of a range; how many blocks that were.
+/// Executes the next piece of a range, of which `rest` is left. Returns how many blocks the piece
+/// has.
 fn do_piece(
     command: Medium,
     rest: Extent,

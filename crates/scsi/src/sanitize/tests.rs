@@ -5,14 +5,14 @@ use crate::testing::{device, open_nexus, sanitize};
 use block::testing::{LateVolume, VecVolume};
 use block::{BlockSize, Blocks, Lba, Op, ReadDest};
 
-/// Some turns of it.
+/// Long enough for several turns.
 const LEN_BYTES: u64 = 64 << 20;
 const IMMED: u8 = 0x80;
 const AUSE: u8 = 0x20;
 const BLOCK_ERASE: u8 = 0x02;
 const EXIT_FAILURE_MODE: u8 = 0x1F;
 const TEST_UNIT_READY: [u8; 16] = [0; 16];
-/// Of the lease.
+/// The slot of the lease.
 const SLOT: usize = 9;
 const FAILED: Sense = Sense::new(SenseKey::MediumError, Asc::SANITIZE_FAILED);
 

@@ -110,7 +110,7 @@ impl Run {
     }
 }
 
-/// Only CHECK CONDITION has sense data, and they are read back alike.
+/// Only CHECK CONDITION has sense data, and parsing them returns the same values.
 fn check(response: &Response) {
     let is_check = response.status == ScsiStatus::CheckCondition;
     assert_eq!(is_check, response.sense.is_some());
