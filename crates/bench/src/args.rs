@@ -147,7 +147,7 @@ const PATTERN_DEFAULT: Pattern = Pattern {
     kind: Kind::Read,
 };
 
-/// How long to measure where nothing is said.
+/// How long to measure unless an option says otherwise.
 const RUNTIME_DEFAULT: Duration = Duration::from_secs(10);
 
 impl Args {

@@ -17,7 +17,7 @@ use rustix::fs::OFlags;
 
 use crate::{BenchError, Source, cpu::Daemon, order::fill_random, port::Port};
 
-/// What an attachment needs to know of the work to come.
+/// What a run requires of a source.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Demand {
     pub(crate) queues: u16,
@@ -227,8 +227,8 @@ fn prepare(path: &Path, demand: &Demand) -> Result<Option<File>, BenchError> {
     }
 }
 
-/// Fills a file with random bytes from `from_bytes` up to `to_bytes`, as fio does, since reading
-/// holes says nothing.
+/// Fills a file with random bytes from `from_bytes` up to `to_bytes`, as fio does, since reads of
+/// holes measure nothing.
 fn lay_out(path: &Path, from_bytes: u64, to_bytes: u64) -> io::Result<()> {
     const CHUNK_BYTES: usize = 1 << 20;
     let mut file = File::options().append(true).create(true).open(path)?;

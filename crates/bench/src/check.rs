@@ -1,4 +1,4 @@
-//! Whether a plan can be carried out, as far as that shows before a source is opened.
+//! Checks of a plan before a source is opened.
 
 use std::{fs, time::Duration};
 
@@ -9,7 +9,7 @@ const TIME_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 /// The shortest `--interval`.
 const INTERVAL_MIN: Duration = Duration::from_millis(1);
 
-/// Checks every option of `plan` that no source has a say in.
+/// Checks every option of `plan` that does not depend on a source.
 pub(crate) fn check(plan: &Plan) -> Result<(), BenchError> {
     positive("bs", u64::from(plan.block_len_bytes))?;
     positive("iodepth", u64::from(plan.depth))?;

@@ -11,12 +11,12 @@ use serde::Serialize;
 
 use crate::{Args, BenchError, Stop, compare, consent, run, run_suite, svg, verify};
 
-/// What a finished command says of what was measured.
+/// The outcome of a finished command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Every I/O succeeded, every block held what it should (exit status 0).
     Good,
-    /// Not so; the report has said what (exit status 1).
+    /// Something failed, which the report names (exit status 1).
     Bad,
     /// A [`Stop`] was requested; the report has the figures so far (exit status 130).
     Interrupted,

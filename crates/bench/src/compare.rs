@@ -49,8 +49,8 @@ pub struct Difference {
     pub b_range: Option<[f64; 2]>,
 }
 
-/// Runs both plans `runs` times in the order A B B A A B …, so that a drift of the machine meets
-/// both alike, and compares the medians of their figures. If the series ends early, because of a
+/// Runs both plans `runs` times in the order A B B A A B …, so that a drift of the machine affects
+/// both equally, and compares the medians of their figures. If the series ends early, because of a
 /// [`Stop`](crate::Stop) or because a run fails, the finished runs are compared.
 ///
 /// # Errors

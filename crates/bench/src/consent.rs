@@ -12,16 +12,16 @@ use crate::{
     wait::SLEEP_MAX,
 };
 
-/// How long a source is read for anything but zeros. One that cannot be read in full by then counts
-/// as holding data.
+/// How long a source is scanned for bytes other than zero. One that cannot be read in full by then
+/// counts as holding data.
 const SCAN_TIME_MAX: Duration = Duration::from_secs(2);
 /// The longest read of the scan.
 const SCAN_READ_BYTES: u32 = 64 << 10;
 /// Reads in flight.
 const SCAN_DEPTH: u16 = 8;
 
-/// Returns if `plan` changes no data, or if `may` agrees to each change, which it gets in words. What
-/// reads as zeros, and a file that is empty or does not exist, hold no data.
+/// Returns if `plan` changes no data, or if `may` agrees to each change, whose description it gets.
+/// A source that reads as zeros, and a file that is empty or does not exist, hold no data.
 pub(crate) fn obtain(plan: &Plan, may: impl Fn(&str) -> bool) -> Result<(), BenchError> {
     check(plan)?;
     let short = plan.sources.iter().filter(|it| is_lengthened(it, plan));
@@ -90,7 +90,7 @@ fn holds_data(source: &Source, plan: &Plan) -> Result<bool, BenchError> {
     )?)
 }
 
-/// Attaches for reading alone, with reads as long as the other side takes.
+/// Attaches for reading alone, with the longest reads that the target accepts.
 fn attach(source: &Source, read_bytes: u32) -> Result<Attachment, BenchError> {
     let demand = Demand {
         queues: 1,

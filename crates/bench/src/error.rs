@@ -124,7 +124,7 @@ pub enum BenchError {
         option: &'static str,
         /// The value.
         value: u64,
-        /// What would be.
+        /// What is allowed.
         expected: &'static str,
     },
     /// A time is too short or too long.
@@ -191,7 +191,7 @@ pub enum BenchError {
         /// Why.
         source: io::Error,
     },
-    /// A queue broke down in the middle of the run.
+    /// A queue failed during the run.
     #[error("{source_name}: {source}")]
     Port {
         /// The source.

@@ -203,7 +203,7 @@ impl Job {
         }
     }
 
-    /// Books what has completed at `now`.
+    /// Records what has completed at `now`.
     #[inline]
     pub(crate) fn complete(&mut self, now: Instant, done: &mut Vec<Done>, tally: &mut Tally) {
         self.note_completion(now, done);
@@ -233,7 +233,7 @@ impl Job {
         }
     }
 
-    /// Notes that I/Os have completed, if `done` holds any.
+    /// Records that I/Os have completed, if `done` holds any.
     #[inline]
     fn note_completion(&mut self, now: Instant, done: &[Done]) {
         if !done.is_empty() {

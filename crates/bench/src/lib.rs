@@ -1,9 +1,9 @@
 //! Load generator, latency statistics, verification, reports.
 //!
 //! It drives queues of I/O ([`initiator::Queue`] over the network, [`file_io::FileIo`] on files and
-//! block devices) from threads of its own and says how fast they were: what `ramport bench` prints.
-//! It knows no protocol's bytes and no daemon's insides; a daemon's CPU time it reads from /proc,
-//! as for any process.
+//! block devices) from threads of its own and measures their speed: what `ramport bench` prints. It
+//! knows neither the bytes of protocols nor the internals of daemons; it reads a daemon's CPU time
+//! from /proc, as for any process.
 //!
 //! ```
 //! use std::time::Duration;

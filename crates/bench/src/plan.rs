@@ -100,8 +100,8 @@ pub enum End {
     OnePass,
 }
 
-/// At most how much each job issues. Then latency counts from the moment at which an I/O was due,
-/// not from the one at which a late generator got round to it (no coordinated omission).
+/// The most I/O that each job issues. Latency then counts from the time at which an I/O was due,
+/// not from the time at which a late generator issued it (no coordinated omission).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rate {
     /// I/Os per second and job.
@@ -142,7 +142,7 @@ pub struct Plan {
     pub offset_bytes: u64,
     /// The length of the region in bytes; `None` extends it to the end of the source.
     pub size_bytes: Option<u64>,
-    /// At most how much.
+    /// The most I/O of each job.
     pub rate: Option<Rate>,
     /// Seeds order, mix and pattern.
     pub seed: u64,
@@ -154,7 +154,7 @@ pub struct Plan {
     /// How many threads share the jobs; one per job, up to the machine's processors, if there is
     /// none.
     pub threads: Option<usize>,
-    /// Whether files pass by the page cache.
+    /// Whether I/O on files uses the page cache.
     pub caching: Caching,
     /// The process whose CPU time is reported beside ours; `None` finds it by its socket.
     pub daemon_pid: Option<u32>,

@@ -28,7 +28,7 @@ pub(crate) enum IoError {
     File(#[from] FileError),
 }
 
-/// Why a queue cannot go on.
+/// Why a queue cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub enum PortError {
     /// The connection is lost permanently.

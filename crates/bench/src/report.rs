@@ -1,4 +1,4 @@
-//! What a run gave: figures, as text and as JSON.
+//! The results of a run: figures, as text and as JSON.
 
 use std::fmt;
 
@@ -15,11 +15,11 @@ pub struct Report {
     pub workload: Workload,
     /// Seconds that were measured.
     pub elapsed_s: f64,
-    /// Reads, where there were any.
+    /// Reads, if there were any.
     pub read: Option<Side>,
-    /// Writes, where there were any.
+    /// Writes, if there were any.
     pub write: Option<Side>,
-    /// Discards, where there were any.
+    /// Discards, if there were any.
     pub trim: Option<Side>,
     /// All I/Os per second.
     pub iops: f64,
@@ -33,7 +33,7 @@ pub struct Report {
     pub daemon: Option<DaemonUse>,
     /// I/Os that failed.
     pub errors: u64,
-    /// What the first of them said.
+    /// The message of the first of them.
     pub first_error: Option<String>,
     /// The longest outage: one second or more, or more than `--max-outage`.
     pub outage: Option<Outage>,
@@ -256,7 +256,7 @@ impl Report {
         self.errors + u64::from(outage) + u64::from(self.failure.is_some())
     }
 
-    /// The figures of a direction, where there were such I/Os.
+    /// The figures of a direction, if there were such I/Os.
     pub fn side(&self, direction: Direction) -> Option<&Side> {
         match direction {
             Direction::Read => self.read.as_ref(),

@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// Carries out `plan`. `bar` shows the time that has passed, or the I/Os if the plan has no
-/// runtime, with IOPS and the time that is left; give `ProgressBar::hidden()` for stall.
+/// runtime, with IOPS and the time that is left; pass `ProgressBar::hidden()` for no bar.
 pub fn run(plan: &Plan, bar: &ProgressBar) -> Result<Report, BenchError> {
     check(plan)?;
     let mut attachments = attach(plan)?;
@@ -269,7 +269,7 @@ fn thread_count(plan: &Plan, jobs: usize) -> usize {
     threads.min(jobs)
 }
 
-/// Deals the jobs out to threads.
+/// Assigns the jobs to threads.
 fn workers(plan: &Plan, jobs: Vec<Job>) -> Vec<Worker> {
     let count = thread_count(plan, jobs.len());
     let mut workers: Vec<Worker> = (0..count)

@@ -25,7 +25,7 @@ use crate::{
 pub(crate) struct Schedule {
     pub(crate) start: Instant,
     pub(crate) measure_from: Instant,
-    /// Where the run ends by time.
+    /// The end of a run that ends by time.
     pub(crate) end: Option<Instant>,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Worker {
     pub(crate) counter: Arc<Counter>,
 }
 
-/// What a thread brings back.
+/// The results of a thread.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) tally: Tally,
@@ -323,7 +323,7 @@ struct Poller {
     registered: Vec<bool>,
     events: Vec<epoll::Event>,
     ready: Vec<usize>,
-    /// CheckJobs that are ready without an event.
+    /// Jobs that are ready without an event.
     again: Vec<usize>,
 }
 

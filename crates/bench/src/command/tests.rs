@@ -60,10 +60,10 @@ impl Drop for TempFile {
 }
 
 const LEN_BYTES: usize = 1 << 20;
-/// A tiny run takes milliseconds; a machine that is busy needs patience.
+/// The longest time for a run: it takes milliseconds, but longer on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Runs the command on `file` with `options`; nobody is there to answer questions.
+/// Runs the command on `file` with `options`; no one answers questions.
 fn bench(file: &TempFile, options: &str) -> Result<(Verdict, String), BenchError> {
     bench_asking(file, options, |_| false)
 }

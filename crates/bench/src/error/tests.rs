@@ -1,4 +1,4 @@
-//! What people are told by the errors of this crate.
+//! The messages of this crate's errors.
 
 use block::every_variant;
 use block::testing::messages;

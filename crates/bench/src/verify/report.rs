@@ -22,7 +22,7 @@ pub struct VerifyReport {
     pub first_difference: Option<Mismatch>,
     /// I/Os that failed.
     pub errors: u64,
-    /// What the first of them said.
+    /// The message of the first of them.
     pub first_error: Option<String>,
     /// Whether a [`Stop`](crate::Stop) ended it before all blocks were checked.
     pub interrupted: bool,
@@ -39,11 +39,11 @@ pub struct Mismatch {
     pub lba: u64,
     /// The first differing byte in the block.
     pub byte: usize,
-    /// What should stand there: 32 bytes in hexadecimal, from the last multiple of 16 on.
+    /// The expected contents: 32 bytes in hexadecimal, from the last multiple of 16 on.
     pub expected: String,
-    /// What stands there.
+    /// The contents that were read, likewise.
     pub found: String,
-    /// What the block is instead, as far as it shows.
+    /// Which block it is instead, if its contents say so.
     pub explanation: String,
 }
 
