@@ -28,7 +28,7 @@ test: build
 	tests/docs/run
 	tests/packages/run
 	tests/iscsi/run
-	tests/vm/run --again --jobs 3 --only '!(*/io_goes_on_while_the_adapter_is_away)' iser nvme-rdma iscsi nvme-tcp fabric volumes
+	tests/vm/run --short --again --jobs 3 --only '!(*/io_goes_on_while_the_adapter_is_away)' iser nvme-rdma iscsi nvme-tcp fabric volumes
 
 # Repeats the RDMA suites with adapters: the daemon runs in a guest of its own on rdma_rxe, which is removed and added again. Takes 15
 # minutes beside `make test`.
@@ -36,13 +36,14 @@ test-adapters: build
 	@scripts/deps.sh test
 	tests/vm/run --again --jobs 2 --peer ramport-hw nvme-rdma iser
 
-# Takes hours: 500 seeds of the simulation, 10,000 cases of each property, 10,000 connections by each transport, and a minute of
-# each fuzz target.
+# Takes hours: 500 seeds of the simulation, 10,000 cases of each property, what `make test` leaves out of the virtual machine's tests,
+# 10,000 connections by each transport, and a minute of each fuzz target.
 test-long: build
 	@scripts/deps.sh test
 	RAMPORT_SIM_SEEDS=500 $(CARGO) test --release --package sim --test protocols
 	PROPTEST_CASES=10000 $(CARGO) test --release --lib $(addprefix --package ,bench control fabric image iscsi memory net roce session volume window)
-	$(CARGO) build --package server --examples
+	$(CARGO) build --package server --package fabric --examples
+	tests/vm/run --again --jobs 2 --long iser nvme-rdma iscsi nvme-tcp
 	ROUNDS=1000 RAMPORT_VM_TEST_LIMIT_S=6000 tests/vm/run --jobs 2 --only '90-*/many*' nvme-tcp nvme-rdma iser
 	tests/fuzz/run
 

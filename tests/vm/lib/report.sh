@@ -19,6 +19,14 @@ report_result() {
   echo "$result $2${3:+: $3}"
 }
 
+# report_cost NAME BEGAN_S: how long the file of tests took, and the processor time of what this process has started for it.
+report_cost() {
+  local fields
+  read -ra fields < "/proc/$BASHPID/stat"
+  awk -v name="$1" -v elapsed_s="$((SECONDS - $2))" -v ticks="$((fields[15] + fields[16]))" -v rate="$(getconf CLK_TCK)" \
+    'BEGIN { printf "%s took %d s, and %.1f s of processors\n", name, elapsed_s, ticks / rate }'
+}
+
 report_has_failed() { report_names FAIL | grep -qxF "$1"; }
 
 # report_names RESULT: the tests whose last result it is.

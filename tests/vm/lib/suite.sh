@@ -21,13 +21,31 @@ SUITE_GUEST_FILES=()
 
 # The tests as FILE/NAME, one a line.
 suite_tests() {
-  local suite=$1 only=$2 file name
-  for file in "$VM_TOP/suites/$suite"/[0-9]*.sh; do
-    sed -n 's/^test_\([a-z0-9_]*\)().*/\1/p' "$file" | while read -r name; do
-      name=$(basename "$file" .sh)/$name
-      # shellcheck disable=SC2053  # a pattern it is
-      [[ $name != $only ]] || echo "$name"
-    done
+  local suite=$1 only=$2 long length name
+  long=$'\n'$(suite_long_tests)$'\n'
+  suite_all_tests "$suite" | while read -r name; do
+    length=short
+    [[ $long != *$'\n'"$suite/$name"$'\n'* ]] || length=long
+    # shellcheck disable=SC2053  # a pattern it is
+    [[ $name != $only || $length != "${RUN_LENGTH:-$length}" ]] || echo "$name"
+  done
+}
+
+suite_all_tests() {
+  local file
+  for file in "$VM_TOP/suites/$1"/[0-9]*.sh; do
+    sed -n "s|^test_\([a-z0-9_]*\)().*|$(basename "$file" .sh)/\1|p" "$file"
+  done
+}
+
+# Those that --short leaves out and --long runs, as SUITE/FILE/NAME.
+suite_long_tests() { sed 's/[[:space:]]*#.*//; /^$/d' "$VM_TOP/long"; }
+
+# Every entry of the list is a test.
+suite_check_long() {
+  local name
+  for name in $(suite_long_tests); do
+    suite_all_tests "${name%%/*}" | grep -xF "${name#*/}" > /dev/null || report_die "tests/vm/long: there is no test $name; remove the entry"
   done
 }
 

@@ -3,7 +3,7 @@
 # shellcheck shell=bash
 
 PORT=18516
-ROUNDS=200
+ROUNDS=50
 
 test_pingpong_asks_software() {
   guest PORT="$PORT" ROUNDS="$ROUNDS" << 'E'

@@ -11,8 +11,8 @@ negotiate() {
   attach "$IQN" "$PEER_A" $SETTINGS
   negotiated "$(session "$IQN")" $KEYS
 }
-verified small "$(disk 0)" --rw=randwrite --bsrange=512-16k --blockalign=512 --iodepth=16 --size=4m
-verified large "$(disk 0)" --rw=write --bs=512k --iodepth=4 --size=16m
+verified small "$(disk 0)" --rw=randwrite --bsrange=512-16k --blockalign=512 --iodepth=16 --size=2m
+verified large "$(disk 0)" --rw=write --bs=512k --iodepth=4 --size=8m
 blkdiscard "$(disk 0)"
 detach "$IQN"
 refused grep -iE 'digest error|digest failed' <(dmesg)

@@ -46,12 +46,12 @@ test_md_raid0_holds_a_filesystem() {
 mdadm --create /dev/md0 --run --level=0 --raid-devices="$PIECES" --chunk=64 $(pieces)
 cat /proc/mdstat
 [ "$(size_mib /dev/md0)" -gt $((PIECES * PIECE_MIB * 9 / 10)) ]
-verified striped /dev/md0 --rw=randwrite --bs=256k --iodepth=8 --size=64m
+verified striped /dev/md0 --rw=randwrite --bs=256k --iodepth=8 --size=32m
 holds_a_tree /dev/md0 mkfs.ext4 -q -F
 for disk in $(pieces); do
   written=$(awk '{ print $7 }' "/sys/block/${disk#/dev/}/stat")
   echo "$disk: $written sectors written"
-  [ "$written" -gt $((16 * 2048)) ]
+  [ "$written" -gt $((8 * 2048)) ]
 done
 mdadm --stop /dev/md0
 # shellcheck disable=SC2046

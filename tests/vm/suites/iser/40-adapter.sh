@@ -29,7 +29,7 @@ iscsiadm -m node -o delete
 attach "$IQN" "$ADDRESS"
 by_iser "$(session "$IQN")"
 verified by-adapter "$(disk 0)" --rw=randwrite --bs=4k --iodepth=16 --size=4m
-verified by-adapter-1m "$(disk 0)" --rw=write --bs=1m --iodepth=4 --size=32m
+verified by-adapter-1m "$(disk 0)" --rw=write --bs=1m --iodepth=4 --size=8m
 mkfs.ext4 -qF "$(disk 0)"
 e2fsck -fn "$(disk 0)"
 detach "$IQN"

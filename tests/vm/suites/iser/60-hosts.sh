@@ -9,8 +9,8 @@ first=$(session "$IQN" "$PEER_A" iser)
 second=$(session "$IQN" "$PEER_B" second)
 by_iser "$first"
 by_iser "$second"
-verified one "$(device "$first" 0)" --rw=randwrite --bs=4k --iodepth=16 --size=6m &
-verified two "$(device "$second" 1)" --rw=randwrite --bs=64k --iodepth=8 --size=32m
+verified one "$(device "$first" 0)" --rw=randwrite --bs=4k --iodepth=16 --size=3m &
+verified two "$(device "$second" 1)" --rw=randwrite --bs=64k --iodepth=8 --size=16m
 wait $!
 G
   [ "$(peer_session_count)" = 2 ]

@@ -31,7 +31,7 @@ nvme discover -t rdma -a "$ADDRESS" -s "$PORT" > /tmp/log
 grep -E 'rdma_prtype: *roce-v2' /tmp/log
 connect "$ADDRESS"
 verified by-adapter "$(device 1)" --rw=randwrite --bs=4k --iodepth=16 --size=4m
-verified by-adapter-1m "$(device 1)" --rw=write --bs=1m --iodepth=4 --size=32m
+verified by-adapter-1m "$(device 1)" --rw=write --bs=1m --iodepth=4 --size=8m
 mkfs.ext4 -qF "$(device 1)"
 e2fsck -fn "$(device 1)"
 disconnect
@@ -50,8 +50,8 @@ E
 test_our_host_uses_an_adapter() {
   guest NEAR="$HERE/$NQN-here" FAR="nvme+rdma://$PEER_A:$PORT/$NQN" << 'E'
 for url in "$NEAR" "$FAR"; do
-  /share/ramport bench "$url?rdma=hw" --write --rw randwrite --bs 4k --iodepth 16 --size 8m --verify
-  /share/ramport bench "$url?rdma=hw" --write --rw write --bs 1m --iodepth 4 --size 32m --verify
+  /share/ramport bench "$url?rdma=hw" --write --rw randwrite --bs 4k --iodepth 16 --size 4m --verify
+  /share/ramport bench "$url?rdma=hw" --write --rw write --bs 1m --iodepth 4 --size 8m --verify
 done
 E
 }
@@ -94,15 +94,19 @@ E
 test_our_host_goes_on_when_its_adapter_comes_back() {
   guest URL="$HERE/$NQN-here?rdma=hw" HERE="$HERE" << 'E'
 is_served() { [ "$(ramport_here --json session ls | jq length)" -gt 0 ]; }
-/share/ramport bench "$URL" --write --rw randwrite --bs 4k --iodepth 4 --rate-iops 300 --runtime 40 > /tmp/bench 2>&1 &
+/share/ramport bench "$URL" --write --rw randwrite --bs 4k --iodepth 4 --rate-iops 300 --runtime 600 --json > /tmp/bench &
 bench=$!
 eventually 20 is_served
 adapter_away rxe0 "$HERE"
 refused is_served
 adapter_back rxe0 eth0 "$HERE"
 eventually 20 is_served
-wait "$bench"
+kill -INT "$bench"
+status=0
+wait "$bench" || status=$?
 cat /tmp/bench
+same "$status" 130 "the status of an interrupted run"
+jq -e '.write.ios > 0 and .errors == 0 and .failure == null' /tmp/bench
 E
 }
 

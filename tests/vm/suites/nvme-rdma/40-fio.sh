@@ -13,17 +13,17 @@ teardown() {
 test_random_4k() {
   guest << 'E'
 has_path_mtu rxe0 4096
-verified random-4k "$(device 2)" --rw=randwrite --bs=4k --iodepth=32 --size=6m
+verified random-4k "$(device 2)" --rw=randwrite --bs=4k --iodepth=32 --size=3m
 E
 }
 
 test_random_512() { guest <<< 'verified random-512 "$(device 1)" --rw=randwrite --bs=512 --iodepth=32 --size=2m'; }
 
-test_sequential_1m() { guest <<< 'verified large "$(device 1)" --rw=write --bs=1m --iodepth=8 --size=48m'; }
+test_sequential_1m() { guest <<< 'verified large "$(device 1)" --rw=write --bs=1m --iodepth=8 --size=24m'; }
 
 # Sizes on either side of what fits in a capsule.
 test_odd_sizes() {
-  guest <<< 'verified odd "$(device 1)" --rw=randwrite --bsrange=512-300k --blockalign=512 --iodepth=16 --size=12m'
+  guest <<< 'verified odd "$(device 1)" --rw=randwrite --bsrange=512-300k --blockalign=512 --iodepth=16 --size=6m'
 }
 
 test_discard_and_zeroes() {

@@ -7,8 +7,8 @@ connect "$PEER_A"
 nvme connect -t rdma -a "$PEER_B" -s "$PORT" -n "$NQN" --hostnqn="$HOST_2" --hostid="${HOST_2##*uuid:}"
 second() { grep -l "$HOST_2" /sys/class/nvme/nvme*/hostnqn | grep -o 'nvme[0-9]*' | tail -n 1; }
 eventually 10 second
-verified one "$(device 1)" --rw=randwrite --bs=4k --iodepth=16 --size=6m &
-verified two "$(device 2)" --rw=randwrite --bs=64k --iodepth=8 --size=32m
+verified one "$(device 1)" --rw=randwrite --bs=4k --iodepth=16 --size=3m &
+verified two "$(device 2)" --rw=randwrite --bs=64k --iodepth=8 --size=16m
 wait $!
 E
   [ "$(daemon --json session ls | jq -r '.[].host' | sort -u | wc -l)" = 2 ]

@@ -4,19 +4,19 @@
 setup() { connect_host; }
 teardown() { disconnect_host; }
 
-test_random_4k() { guest <<< 'verified random-4k "$(device 2)" --rw=randwrite --bs=4k --iodepth=32 --size=8m'; }
+test_random_4k() { guest <<< 'verified random-4k "$(device 2)" --rw=randwrite --bs=4k --iodepth=32 --size=4m'; }
 
 test_random_512() { guest <<< 'verified random-512 "$(device 1)" --rw=randwrite --bs=512 --iodepth=32 --size=3m'; }
 
 test_sequential_128k() {
-  guest <<< 'verified sequential "$(device 1)" --rw=write --bs=128k --iodepth=8 --size=48m'
+  guest <<< 'verified sequential "$(device 1)" --rw=write --bs=128k --iodepth=8 --size=24m'
 }
 
-test_sizes_beyond_one_transfer() { guest <<< 'verified large "$(device 1)" --rw=write --bs=2m --iodepth=4 --size=64m'; }
+test_sizes_beyond_one_transfer() { guest <<< 'verified large "$(device 1)" --rw=write --bs=2m --iodepth=4 --size=32m'; }
 
 # Sizes on either side of what fits in a capsule, not aligned to anything.
 test_odd_sizes() {
-  guest <<< 'verified odd "$(device 1)" --rw=randwrite --bsrange=512-68k --bs_unaligned=0 --blockalign=512 --iodepth=16 --size=24m'
+  guest <<< 'verified odd "$(device 1)" --rw=randwrite --bsrange=512-68k --bs_unaligned=0 --blockalign=512 --iodepth=16 --size=12m'
 }
 
 test_mixed_jobs() {

@@ -8,7 +8,7 @@ with_digests() {
 # shellcheck disable=SC2086
 connect "$PEER_A" $OPTIONS
 verified "$NAME-small" "$(device 1)" --rw=randwrite --bsrange=512-16k --blockalign=512 --iodepth=16 --size=4m
-verified "$NAME-large" "$(device 1)" --rw=write --bs=256k --iodepth=4 --size=32m
+verified "$NAME-large" "$(device 1)" --rw=write --bs=256k --iodepth=4 --size=8m
 blkdiscard "$(device 1)"
 disconnect
 refused grep -E 'digest' <(dmesg)
