@@ -52,7 +52,7 @@ debian_root() {
 }
 
 test_the_deb_has_no_lint() {
-    make deb
+    make deb DEB_LEVEL=1
     lintian --allow-root --fail-on error,warning target/deb/ramport_*.deb
 }
 
@@ -77,7 +77,7 @@ test_the_deb_serves_as_its_own_user_and_keeps_its_state() {
 
 # The rules of `make tarball` and `make oci`, with a build that takes less time than a release.
 test_the_static_program_serves_in_an_empty_root() {
-    make tarball STATIC_PROFILE=dev
+    CARGO_PROFILE_DEV_DEBUG=false make tarball STATIC_PROFILE=dev
     local root=$work/empty
     mkdir -p "$root/tmp"
     tar --extract --strip-components 1 --file target/dist-static/ramport-*-static.tar.gz --directory "$root"
@@ -90,8 +90,9 @@ test_the_static_program_serves_in_an_empty_root() {
     serves "$root" 65534:65534 /bin/ramport
 }
 
+# Of the program that the test before it has made.
 test_the_image_is_valid_and_serves() {
-    make oci STATIC_PROFILE=dev
+    make --old-file=tarball oci STATIC_PROFILE=dev
     local image
     image=$(echo target/dist-static/ramport-*-oci.tar)
     skopeo inspect --config "oci-archive:$image" | tee "$work/config"
