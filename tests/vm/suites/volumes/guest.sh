@@ -37,3 +37,17 @@ connected_again() {
   # shellcheck disable=SC2046
   live $(controllers)
 }
+
+# keep_synced: files on /mnt/disk are written and synced, and then noted in /tmp/synced, until that fails.
+keep_synced() {
+  local number=0
+  rm -f /tmp/synced
+  trap '' PIPE
+  while dd if=/dev/urandom of="/mnt/disk/synced-$number" bs=16k count=1 conv=fsync status=none; do
+    md5sum "/mnt/disk/synced-$number" >> /tmp/synced
+    number=$((number + 1))
+  done
+}
+
+# has_synced COUNT: at least so many files.
+has_synced() { [ "$(wc -l < /tmp/synced)" -ge "$1" ]; }
