@@ -260,7 +260,7 @@ pub enum PlanError {
     Shrink(VolumeName),
     /// The size follows from the members.
     #[error(
-        "volume {0} is made of others, whose sizes determine its own; `ramport volume add-member` enlarges a linear volume"
+        "volume {0} is made of others, whose sizes determine its own; remove it, resize them, and create it again, or enlarge a linear volume with `ramport volume add-member`"
     )]
     SizeOfMembers(VolumeName),
     /// The volume that holds another relies on its size.

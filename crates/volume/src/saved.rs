@@ -126,7 +126,9 @@ pub struct Wanted {
 #[derive(Debug, thiserror::Error)]
 pub enum SaveError {
     /// Its contents are on a disk already.
-    #[error("a volume of kind {kind} is not in memory; copy its file instead")]
+    #[error(
+        "only volumes in memory are saved, and this one is a {kind}; copy it to a file with `ramport volume copy`"
+    )]
     NotInMemory {
         /// The kind.
         kind: VolumeKind,

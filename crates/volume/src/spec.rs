@@ -323,7 +323,7 @@ pub enum VolumeError {
     },
     /// The same, for a resize.
     #[error(
-        "the size of a volume that is made of others is that of its members; `ramport volume add-member` enlarges a linear volume"
+        "the size of a volume that is made of others is that of its members; remove it, resize them, and create it again, or enlarge a linear volume with `ramport volume add-member`"
     )]
     SizeOfMembers,
     /// A member has no whole unit.

@@ -194,12 +194,13 @@ fn list(daemon: &Daemon) -> Result<(), Failure> {
     ))
 }
 
-/// A line for each of `volumes`.
+/// A line for each of `volumes`, with the targets and volumes that use it.
 fn list_of(volumes: &[VolumeView]) -> Result<(), Failure> {
     let rows = volumes.iter().map(|volume| {
         let places = volume.attachments.iter();
-        let places: Vec<_> = places
+        let users: Vec<_> = places
             .map(|place| format!("{}:{}", place.target, place.nsid))
+            .chain(volume.children.iter().cloned())
             .collect();
         vec![
             volume.name.clone(),
@@ -207,10 +208,10 @@ fn list_of(volumes: &[VolumeView]) -> Result<(), Failure> {
             bytes(volume.used_bytes),
             bytes(volume.block_size),
             remarks(volume),
-            places.join(" "),
+            users.join(" "),
         ]
     });
-    let head = ["NAME", "SIZE", "USED", "BLOCK", "STATE", "ATTACHED AS"];
+    let head = ["NAME", "SIZE", "USED", "BLOCK", "STATE", "USED BY"];
     output::table(&head, &["SIZE", "USED", "BLOCK"], rows)
 }
 
@@ -268,7 +269,11 @@ fn show(daemon: &Daemon, volume: &VolumeView) -> Result<(), Failure> {
         ("used", bytes(volume.used_bytes)),
         ("needed by", needed_by(volume)),
         ("filters", readable(&volume.filters)),
-        ("saved", save::saving(volume.save.as_ref())),
+    ];
+    if !volume.kind.0.is_persistent() {
+        fields.push(("saved", save::saving(volume.save.as_ref())));
+    }
+    fields.extend([
         (
             "attached",
             if places.is_empty() {
@@ -278,7 +283,7 @@ fn show(daemon: &Daemon, volume: &VolumeView) -> Result<(), Failure> {
             },
         ),
         ("identity", identity(&volume.identity)),
-    ];
+    ]);
     fields.extend(paths_in_words(volume));
     if let Some(save) = &volume.save {
         fields.push(("last save", save::last_save(save)));
