@@ -235,8 +235,8 @@ impl Files for SimFiles {
 
     fn sync(&self, file: &mut SimNew) -> io::Result<()> {
         self.call()?;
-        let mut inode = file.0.borrow_mut();
-        inode.synced = inode.bytes.clone();
+        let inode = &mut *file.0.borrow_mut();
+        inode.synced.clone_from(&inode.bytes);
         Ok(())
     }
 

@@ -127,7 +127,9 @@ impl<'a> Daemon<'a> {
     fn saved_with(&self, step: &Step) -> SavedState {
         let mut saved = self.saved.clone();
         if let Step::Append(changes) = step {
-            changes.iter().for_each(|change| saved.make(change.clone()));
+            for change in changes {
+                saved.make(change.clone());
+            }
         }
         saved
     }
