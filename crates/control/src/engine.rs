@@ -279,6 +279,7 @@ impl Engine {
             transaction.note_done(step);
         }
         for step in to_do {
+            self.guard_new_members(&step, transaction.done(), force)?;
             if let Some((asked, opened)) = transaction.take(step, force)? {
                 replace_portal(&mut changes, asked, opened);
             }

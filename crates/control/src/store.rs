@@ -10,16 +10,14 @@
 //! would be lost silently otherwise. While the daemon starts, changes are collected and the file is
 //! not written, so that a failed start leaves it unchanged. See `docs/design/0010-state-file.md`.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+mod files;
 
-use rustix::fs::FlockOperation;
-use rustix::io::Errno;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use crate::change::Change;
 use crate::saved_state::SavedState;
+use files::{Files, HostFiles};
 
 /// The first line, with the version of the format.
 const HEADER: &str = "ramport-state 1\n";
@@ -27,8 +25,6 @@ const HEADER: &str = "ramport-state 1\n";
 const COMPACT_MIN_BYTES: u64 = 256 << 10;
 /// A journal is compacted when it is this many times as long as after the last compaction.
 const COMPACT_FACTOR: u64 = 4;
-/// The state file's mode: definitions name hosts, and will hold their secrets.
-const MODE: u32 = 0o600;
 
 /// Why the state file cannot be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -134,13 +130,23 @@ enum Phase {
     Running,
 }
 
+/// Whether a power cut leaves the state file under its name.
+#[derive(Debug)]
+enum Name {
+    Synced,
+    /// An older file may have the name again.
+    Replaced,
+}
+
 /// The open state file.
 #[derive(Debug)]
-pub(crate) struct Store {
+pub(crate) struct Store<F: Files = HostFiles> {
+    files: F,
     path: PathBuf,
     phase: Phase,
     /// None until a new file is made.
-    file: Option<File>,
+    file: Option<F::File>,
+    name: Name,
     /// The offset of the next line. Bytes after it are not part of the state.
     len_bytes: u64,
     /// What may lie behind `len_bytes`.
@@ -148,31 +154,38 @@ pub(crate) struct Store {
     /// The length after the last compaction.
     compact_bytes: u64,
     /// Held as long as the store is: keeps a second daemon off the same state.
-    _lock: File,
+    _lock: F::Lock,
 }
 
 impl Store {
     /// Reads the state file, if there is one. Nothing is written before [`settle`](Self::settle).
     pub(crate) fn open(path: &Path) -> Result<(Self, SavedState), StoreError> {
-        let lock = lock(path)?;
-        let loaded = match fs::read(path) {
-            Ok(bytes) => read(path, &bytes)?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Loaded::default(),
-            Err(source) => return Err(failed("read", path, source)),
-        };
+        Self::open_in(HostFiles, path)
+    }
+}
+
+impl<F: Files> Store<F> {
+    fn open_in(files: F, path: &Path) -> Result<(Self, SavedState), StoreError> {
+        let lock = lock(&files, path)?;
+        let bytes = files.read(path);
+        let bytes = bytes.map_err(|source| failed("read", path, source))?;
         let Loaded {
             saved,
             len_bytes,
             tail,
-        } = loaded;
+        } = read(path, &bytes.unwrap_or_default())?;
         let file = match len_bytes {
             0 => None,
-            _ => Some(open_for_append(path)?),
+            _ => Some(files.open(path)),
         };
+        let file = file.transpose();
         let store = Self {
+            files,
             path: path.to_owned(),
             phase: Phase::Starting(Vec::new()),
-            file,
+            file: file.map_err(|source| failed("write", path, source))?,
+            // A process that was killed may have replaced the file.
+            name: Name::Replaced,
             len_bytes,
             tail,
             compact_bytes: len_bytes,
@@ -200,41 +213,45 @@ impl Store {
             return Ok(());
         }
         let line = line(changes);
-        match self.try_append(&line) {
-            Ok(()) => {
-                self.len_bytes += line.len() as u64;
-                Ok(())
-            }
-            Err(AppendError::Create(error)) => Err(error),
-            Err(AppendError::Write(source)) => {
-                self.tail = Tail::Torn;
-                if let Err(error) = self.cut_tail() {
-                    let path = self.path.display();
-                    tracing::error!(%path, %error, "cannot take back a failed write; tried again before the next one");
-                }
-                Err(failed("write", &self.path, source))
-            }
+        let appended = self.try_append(&line);
+        if appended.is_ok() {
+            self.len_bytes += line.len() as u64;
+        } else if let Err(error) = self.cut_tail() {
+            let path = self.path.display();
+            tracing::error!(%path, %error, "cannot take back a failed write; tried again before the next one");
         }
+        appended.map_err(|source| failed("write", &self.path, source))
     }
 
-    fn try_append(&mut self, line: &str) -> Result<(), AppendError> {
+    fn try_append(&mut self, line: &str) -> io::Result<()> {
         if self.file.is_none() {
-            let (file, len_bytes) = write_whole(&self.path, &SavedState::default())?;
-            (self.file, self.len_bytes) = (Some(file), len_bytes);
-            self.compact_bytes = len_bytes;
+            self.replace(&SavedState::default())?;
         }
+        self.sync_name()?;
         self.cut_tail()?;
         if let Some(file) = &mut self.file {
-            file.write_all(line.as_bytes())?;
-            file.sync_data()?;
+            self.tail = Tail::Torn;
+            self.files.append(file, line.as_bytes())?;
+            self.files.sync(file)?;
+            self.tail = Tail::Nothing;
         }
         Ok(())
     }
 
     fn cut_tail(&mut self) -> io::Result<()> {
         if let (Tail::Torn, Some(file)) = (&self.tail, &mut self.file) {
-            cut(file, self.len_bytes)?;
+            self.files.cut(file, self.len_bytes)?;
+            self.files.sync(file)?;
             self.tail = Tail::Nothing;
+        }
+        Ok(())
+    }
+
+    /// What is appended to a file is durable only if its name is.
+    fn sync_name(&mut self) -> io::Result<()> {
+        if let Name::Replaced = self.name {
+            self.files.sync_folder(folder(&self.path))?;
+            self.name = Name::Synced;
         }
         Ok(())
     }
@@ -245,34 +262,31 @@ impl Store {
             && self.len_bytes > COMPACT_MIN_BYTES.max(self.compact_bytes * COMPACT_FACTOR)
     }
 
-    /// Replaces the file by one that holds only `saved`. If this fails, the old file is still
-    /// valid.
+    /// Replaces the file by one that holds only `saved`. If this fails, the state is what it was.
     pub(crate) fn compact(&mut self, saved: &SavedState) -> Result<(), StoreError> {
-        let (file, len_bytes) = write_whole(&self.path, saved)?;
+        let compacted = self.replace(saved).and_then(|()| self.sync_name());
+        compacted.map_err(|source| failed("write", &self.path, source))
+    }
+
+    /// Writes a whole state file beside the old one, syncs it, and puts it in the old one's place.
+    fn replace(&mut self, saved: &SavedState) -> io::Result<()> {
+        let temporary = with_suffix(&self.path, ".new");
+        let changes = saved.as_changes();
+        let mut text = HEADER.to_owned();
+        if !changes.is_empty() {
+            text.push_str(&line(&changes));
+        }
+        let mut file = self.files.create(&temporary)?;
+        self.files.append(&mut file, text.as_bytes())?;
+        self.files.sync(&mut file)?;
+        self.files.rename(&temporary, &self.path)?;
+        // From here on the old file has no name, so nothing must be appended to it.
         self.file = Some(file);
-        self.len_bytes = len_bytes;
+        self.name = Name::Replaced;
+        self.len_bytes = text.len() as u64;
         self.tail = Tail::Nothing;
-        self.compact_bytes = len_bytes;
+        self.compact_bytes = self.len_bytes;
         Ok(())
-    }
-}
-
-/// Why a transaction was not appended.
-enum AppendError {
-    /// The file could not be made.
-    Create(StoreError),
-    Write(io::Error),
-}
-
-impl From<StoreError> for AppendError {
-    fn from(error: StoreError) -> Self {
-        Self::Create(error)
-    }
-}
-
-impl From<io::Error> for AppendError {
-    fn from(error: io::Error) -> Self {
-        Self::Write(error)
     }
 }
 
@@ -368,67 +382,16 @@ fn checked(line: &[u8]) -> Option<&[u8]> {
     (checksum == crc32c::crc32c(json)).then_some(json)
 }
 
-/// Writes a whole state file beside the old one, syncs it, puts it in the old one's place and syncs
-/// that.
-fn write_whole(path: &Path, saved: &SavedState) -> Result<(File, u64), StoreError> {
-    let temporary = with_suffix(path, ".new");
-    let changes = saved.as_changes();
-    let mut text = HEADER.to_owned();
-    if !changes.is_empty() {
-        text.push_str(&line(&changes));
-    }
-    let write = || -> io::Result<File> {
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(MODE)
-            .open(&temporary)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&temporary, path)?;
-        File::open(folder(path))?.sync_all()?;
-        Ok(file)
-    };
-    match write() {
-        Ok(file) => Ok((file, text.len() as u64)),
-        Err(source) => Err(failed("write", path, source)),
-    }
-}
-
-fn open_for_append(path: &Path) -> Result<File, StoreError> {
-    OpenOptions::new()
-        .append(true)
-        .open(path)
-        .map_err(|source| failed("write", path, source))
-}
-
-/// Cuts the file behind what is good, and goes there.
-fn cut(file: &mut File, len_bytes: u64) -> io::Result<()> {
-    file.set_len(len_bytes)?;
-    file.seek(SeekFrom::Start(len_bytes))?;
-    file.sync_all()
-}
-
 /// Takes the lock file beside the state file, which is itself replaced by rename.
-fn lock(path: &Path) -> Result<File, StoreError> {
+fn lock<F: Files>(files: &F, path: &Path) -> Result<F::Lock, StoreError> {
     let lock_path = with_suffix(path, ".lock");
-    fs::create_dir_all(folder(path))
-        .map_err(|source| failed("create the folder of", path, source))?;
-    let file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(MODE)
-        .open(&lock_path)
-        .map_err(|source| failed("create", &lock_path, source))?;
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(Errno::WOULDBLOCK) => Err(StoreError::InUse {
-            path: path.to_owned(),
-        }),
-        Err(errno) => Err(failed("lock", &lock_path, errno.into())),
-    }
+    let created = files.create_folder(folder(path));
+    created.map_err(|source| failed("create the folder of", path, source))?;
+    let locked = files.lock(&lock_path);
+    let locked = locked.map_err(|source| failed("lock", &lock_path, source))?;
+    locked.ok_or_else(|| StoreError::InUse {
+        path: path.to_owned(),
+    })
 }
 
 fn folder(path: &Path) -> &Path {

@@ -4,6 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -31,25 +32,37 @@ impl Source for VecSource {
     }
 }
 
-/// What a file holds: what was written, and how much of it is on stable storage.
+/// What a file holds, and what of it is on stable storage.
 #[derive(Clone, Debug, Default)]
 struct Inode {
     bytes: Vec<u8>,
-    synced_bytes: usize,
+    synced: Vec<u8>,
+}
+
+impl Inode {
+    fn after(&self, crash: Crash) -> Vec<u8> {
+        let unsynced = self.bytes.strip_prefix(self.synced.as_slice());
+        let unsynced = unsynced.unwrap_or_default();
+        match crash {
+            Crash::Kill => self.bytes.clone(),
+            Crash::PowerCut | Crash::PowerCutAfterNames => self.synced.clone(),
+            Crash::PowerCutInWrite => [&self.synced, &unsynced[..unsynced.len() / 2]].concat(),
+            Crash::PowerCutAfterLength => [self.synced.clone(), vec![0; unsynced.len()]].concat(),
+        }
+    }
 }
 
 type Names = BTreeMap<PathBuf, Rc<RefCell<Inode>>>;
 
-/// Files of one folder, in memory. From call `fails_at` on every call fails, as after a kill.
+/// Files of one folder, in memory, of which some calls fail.
 #[derive(Debug, Default)]
 pub struct SimFiles {
     names: RefCell<Names>,
     /// The names on stable storage.
     synced_names: RefCell<Names>,
     calls: Cell<usize>,
-    fails_at: Cell<Option<usize>>,
-    /// Only that call fails.
-    fails_once: Cell<bool>,
+    /// The numbers of the calls that fail.
+    failing: RefCell<Range<usize>>,
 }
 
 /// What a crash leaves.
@@ -61,42 +74,57 @@ pub enum Crash {
     PowerCut,
     /// The power failed: what was not synced is gone, but names had been written.
     PowerCutAfterNames,
+    /// The same, while what was not synced was being written: the first half of it is there.
+    PowerCutInWrite,
+    /// The same, but lengths had been written, and bytes had not: what was not synced is zeros.
+    PowerCutAfterLength,
+}
+
+impl Crash {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::Kill,
+        Self::PowerCut,
+        Self::PowerCutAfterNames,
+        Self::PowerCutInWrite,
+        Self::PowerCutAfterLength,
+    ];
 }
 
 impl SimFiles {
-    /// From call number `call` on, counted from 0 and from now, every call fails.
+    /// From call number `call` on, counted from 0 and from now, every call fails, as after a kill.
     pub fn fail_from(&self, call: usize) {
-        self.calls.set(0);
-        self.fails_at.set(Some(call));
-        self.fails_once.set(false);
+        self.fail(call..usize::MAX);
     }
 
     /// Call number `call` fails, counted from 0 and from now.
     pub fn fail_once(&self, call: usize) {
-        self.fail_from(call);
-        self.fails_once.set(true);
+        self.fail(call..call + 1);
     }
 
-    /// Whether the call that was to fail was made.
+    /// The calls with these numbers fail, counted from 0 and from now.
+    pub fn fail(&self, calls: Range<usize>) {
+        self.calls.set(0);
+        *self.failing.borrow_mut() = calls;
+    }
+
+    /// Whether the first call that was to fail was made.
     pub fn has_failed(&self) -> bool {
-        let calls = self.calls.get();
-        self.fails_at.get().is_some_and(|call| calls > call)
+        let failing = self.failing.borrow();
+        !failing.is_empty() && self.calls.get() > failing.start
     }
 
     /// The folder after a crash.
     #[must_use]
     pub fn after(&self, crash: Crash) -> Self {
         let names = match crash {
-            Crash::Kill | Crash::PowerCutAfterNames => &self.names,
             Crash::PowerCut => &self.synced_names,
+            _ => &self.names,
         };
         let survives = |(path, inode): (&PathBuf, &Rc<RefCell<Inode>>)| {
-            let mut inode = inode.borrow().clone();
-            if crash != Crash::Kill {
-                inode.bytes.truncate(inode.synced_bytes);
-            }
-            inode.synced_bytes = inode.bytes.len();
-            (path.clone(), Rc::new(RefCell::new(inode)))
+            let bytes = inode.borrow().after(crash);
+            let synced = bytes.clone();
+            (path.clone(), Rc::new(RefCell::new(Inode { bytes, synced })))
         };
         let names: Names = names.borrow().iter().map(survives).collect();
         Self {
@@ -117,11 +145,31 @@ impl SimFiles {
     pub fn set(&self, path: &Path, bytes: &[u8]) {
         let inode = Rc::new(RefCell::new(Inode {
             bytes: bytes.to_vec(),
-            synced_bytes: bytes.len(),
+            synced: bytes.to_vec(),
         }));
         for names in [&self.names, &self.synced_names] {
             names.borrow_mut().insert(path.into(), Rc::clone(&inode));
         }
+    }
+
+    /// Opens a file that exists, so that bytes can be appended to it.
+    ///
+    /// # Errors
+    /// If it does not exist, or the call fails.
+    pub fn open_to_append(&self, path: &Path) -> io::Result<SimNew> {
+        self.call()?;
+        let inode = self.names.borrow().get(path).cloned();
+        inode.map(SimNew).ok_or(io::ErrorKind::NotFound.into())
+    }
+
+    /// Removes the bytes of a file from `len` on.
+    ///
+    /// # Errors
+    /// If the call fails.
+    pub fn cut(&self, file: &mut SimNew, len: usize) -> io::Result<()> {
+        self.call()?;
+        file.0.borrow_mut().bytes.truncate(len);
+        Ok(())
     }
 
     /// How many files there are.
@@ -131,12 +179,10 @@ impl SimFiles {
 
     fn call(&self) -> io::Result<()> {
         let call = self.calls.replace(self.calls.get() + 1);
-        match self.fails_at.get() {
-            Some(at) if call == at || (call > at && !self.fails_once.get()) => {
-                Err(io::ErrorKind::StorageFull.into())
-            }
-            _ => Ok(()),
+        if self.failing.borrow().contains(&call) {
+            return Err(io::ErrorKind::StorageFull.into());
         }
+        Ok(())
     }
 }
 
@@ -189,8 +235,8 @@ impl Files for SimFiles {
 
     fn sync(&self, file: &mut SimNew) -> io::Result<()> {
         self.call()?;
-        let mut inode = file.0.borrow_mut();
-        inode.synced_bytes = inode.bytes.len();
+        let inode = &mut *file.0.borrow_mut();
+        inode.synced.clone_from(&inode.bytes);
         Ok(())
     }
 

@@ -123,7 +123,7 @@ fn a_kill_at_any_call_leaves_the_old_save_or_the_new_one() {
         save(&files, &old, 1).expect("saved");
         files.fail_from(call);
         let result = save(&files, &new, 2);
-        for crash in [Crash::Kill, Crash::PowerCut, Crash::PowerCutAfterNames] {
+        for crash in Crash::ALL {
             let after = files.after(crash);
             let bytes = after.bytes(&path()).expect("never none");
             let shown = contents(&bytes).expect("complete").expect("undamaged");

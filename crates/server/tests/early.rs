@@ -50,12 +50,18 @@ impl Fixture {
             set(Availability::Online);
             loader
         });
-        let (target, query) = match transport {
-            Transport::Iscsi | Transport::Iser => ("iqn.2026-11.com.example:early", "/0"),
-            Transport::NvmeTcp | Transport::NvmeRdma => ("nqn.2026-11.com.example:early", "?ns=1"),
+        let (target, port, query) = match transport {
+            Transport::Iscsi | Transport::Iser => ("iqn.2026-11.com.example:early", 0, "/0"),
+            Transport::NvmeTcp => ("nqn.2026-11.com.example:early", 0, "?ns=1"),
+            // Queue pairs in software share a port, so each end has an address of its own.
+            Transport::NvmeRdma => (
+                "nqn.2026-11.com.example:early",
+                4420,
+                "?ns=1&rdma=soft&local=127.0.55.2",
+            ),
         };
         fixture::offer(&server, target, "rd0", HostPolicy::Local);
-        let portal = fixture::portal(transport, ([127, 0, 0, 1], 0));
+        let portal = fixture::portal(transport, ([127, 0, 55, 1], port));
         let portal = server.add_portal(portal).expect("a free port");
         let url = format!("{portal}/{target}{query}").parse().expect("a URL");
         let options = DeviceOptions {
@@ -141,7 +147,7 @@ fn save(folder: &Folder, transport: Transport) -> std::path::PathBuf {
 
 #[test]
 fn hosts_use_a_volume_while_it_is_restored() {
-    for transport in [Transport::NvmeTcp, Transport::Iscsi] {
+    for transport in [Transport::NvmeTcp, Transport::NvmeRdma, Transport::Iscsi] {
         let folder = Folder::new();
         let file = save(&folder, transport);
         let (mut it, loader) = Fixture::new(transport, Some(&file));

@@ -79,7 +79,7 @@ impl MirrorVolume {
         let division = Division::new(spec.size.0);
         let recorder = Recorder::new(platform, &members);
         let start = recorder.start(division, &members, origin)?;
-        let standings = Standings::new(division, start.missing, volatile, start.noted);
+        let standings = Standings::new(division, start, volatile);
         let standings = Arc::new(standings);
         let engine = Engine::new(spec.geometry(), &members, &standings, platform)?;
         let core = Arc::new(Core {

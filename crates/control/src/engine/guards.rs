@@ -4,6 +4,7 @@ use server::{Force, PortalDefinition, ServerError, TargetName, VolumeName};
 
 use super::{Contents, Engine, EngineError};
 use crate::definitions::Volume;
+use crate::plan::Step;
 
 impl Engine {
     /// Refuses to erase a volume, or to roll it back, while sessions use it.
@@ -83,11 +84,28 @@ impl Engine {
         volume: &Volume,
         force: Force,
     ) -> Result<(), EngineError> {
-        let members = volume.kind.0.overwritten().iter();
-        let members = members.filter_map(|member| member.parse().ok());
-        // An apply creates those that do not exist yet.
-        let mut existing = members.filter(|member| self.server().volume(member).is_ok());
+        // An apply creates those that do not exist yet, and looks at them then.
+        let mut existing =
+            overwritten(volume).filter(|member| self.server().volume(member).is_ok());
         existing.try_for_each(|member| self.guard_member(name, &member, force))
+    }
+
+    /// The same for members that the transaction has just created: a file may have existed before.
+    pub(super) fn guard_new_members(
+        &self,
+        step: &Step,
+        done: &[Step],
+        force: Force,
+    ) -> Result<(), EngineError> {
+        let Step::CreateVolume(name, volume) = step else {
+            return Ok(());
+        };
+        let is_new = |member: &VolumeName| {
+            let mut done = done.iter();
+            done.any(|step| matches!(step, Step::CreateVolume(created, _) if created == member))
+        };
+        let mut new = overwritten(volume).filter(is_new);
+        new.try_for_each(|member| self.guard_member(name, &member, force))
     }
 
     /// Refuses to make a volume that holds data a member of a mirror, which overwrites it.
@@ -135,4 +153,10 @@ impl Engine {
             sessions,
         }
     }
+}
+
+/// The members whose contents a volume of this definition overwrites.
+fn overwritten(volume: &Volume) -> impl Iterator<Item = VolumeName> {
+    let members = volume.kind.0.overwritten().iter();
+    members.filter_map(|member| member.parse().ok())
 }

@@ -47,6 +47,11 @@ impl<'a> Transaction<'a> {
         })
     }
 
+    /// The steps taken so far.
+    pub(super) fn done(&self) -> &[Step] {
+        &self.done
+    }
+
     /// Notes a step that was taken before.
     pub(super) fn note_done(&mut self, step: Step) {
         self.done.push(step);

@@ -1,9 +1,13 @@
+use std::fs::{self, File};
+
 use uuid::Uuid;
 
 use super::*;
 use crate::definitions::{Definitions, Volume};
 use crate::testing::Folder;
 use crate::text::Text;
+
+mod crashes;
 
 fn volume(name: &str) -> Change {
     let volume: Volume = serde_json::from_str(r#"{"size": "1 MiB"}"#).expect("a volume");

@@ -310,7 +310,7 @@ fn warn(volume: &VolumeView) -> Result<(), Failure> {
     }
     if let Some(damage) = &volume.damage {
         let text = format!(
-            "Reads of {} fail, since the save that the volume was restored from is damaged there; write them, or make them zeros with `ramport volume acknowledge {}`.",
+            "Reads of {} fail, since the save that the volume was restored from is damaged there. Until they are written, or made zeros with `ramport volume acknowledge {}`, the volume is not saved, also not when the daemon stops.",
             Damage::from(damage),
             volume.name
         );

@@ -1,8 +1,13 @@
 //! `ramport volume copy`: through the daemon, and without.
 
 use std::fs;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use crate::daemon::Daemon;
+use serde_json::Value;
+
+use crate::daemon::{Daemon, ramport};
 
 const TARGET: &str = "nqn.2026-11.com.example:disk";
 const LEN: usize = 8 << 20;
@@ -92,4 +97,61 @@ fn a_copy_needs_force_where_data_are_lost() {
     ]);
     let used = daemon.mistake(&["volume", "copy", &from, &path("used")]);
     assert!(used.contains("something else uses it"), "{used}");
+}
+
+/// The status of a command that SIGINT has ended.
+const INTERRUPTED: i32 = 130;
+
+#[test]
+fn an_interrupted_copy_says_how_far_it_was_and_the_daemon_stops_it() {
+    let daemon = Daemon::start("copy-interrupted");
+    let path = |name: &str| daemon.folder.join(name).to_str().expect("text").to_owned();
+    let (from, to) = (path("from"), path("to"));
+    let source: Vec<u8> = (0..LEN).map(|at| (at >> 9) as u8 | 1).collect();
+    fs::write(&from, &source).expect("written");
+    daemon.ok(&["volume", "create", "rd0", "--size", "8M"]);
+    daemon.ok(&["volume", "copy", &from, "rd0"]);
+    let filter = ["volume", "filter"];
+    daemon.ok(&[&filter[..], &["set", "rd0", "--read-bandwidth", "4M"]].concat());
+    let child = ramport()
+        .arg("--socket")
+        .arg(daemon.folder.join("socket"))
+        .args(["volume", "copy", "rd0", &to])
+        .stderr(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the program runs");
+    wait_for_task(&daemon, |task| task["done_bytes"].as_u64() > Some(0));
+    let pid = child.id().to_string();
+    let told = Command::new("kill").args(["-INT", &pid]).status();
+    assert!(told.expect("there is kill").success());
+    let output = child.wait_with_output().expect("a child");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(INTERRUPTED), "{told}");
+    let is_told = |done| told.contains(&format!("was stopped after {done} MiB of 8 MiB"));
+    assert!((1..8).any(is_told), "{told}");
+
+    // What was in flight is completed, and nothing else: then the volume is free again.
+    wait_for_task(&daemon, Value::is_null);
+    let held = fs::read(&to).expect("it was created");
+    let copied = held.iter().take_while(|byte| **byte != 0).count();
+    assert!((1 << 20..LEN).contains(&copied), "{copied} bytes");
+    assert!(held[..copied] == source[..copied]);
+    assert!(held[copied..].iter().all(|byte| *byte == 0));
+    daemon.ok(&[&filter[..], &["clear", "rd0"]].concat());
+    daemon.ok(&["volume", "copy", "rd0", &to, "--force"]);
+    assert!(fs::read(&to).expect("it exists") == source);
+}
+
+/// Waits until the daemon's only task is as `is` says; null stands for none.
+fn wait_for_task(daemon: &Daemon, is: impl Fn(&Value) -> bool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        let tasks: Value = serde_json::from_str(&daemon.get("/v1/tasks")).expect("JSON");
+        if is(&tasks[0]) {
+            return;
+        }
+        assert!(Instant::now() < end, "{tasks}");
+        thread::sleep(Duration::from_millis(5));
+    }
 }

@@ -1,5 +1,7 @@
 //! A daemon that tests drive: the real binary in a folder of its own.
 
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
@@ -55,6 +57,11 @@ impl Daemon {
 
     pub(crate) fn kill_and_restart(&mut self) {
         self.kill();
+        self.restart();
+    }
+
+    /// Starts the daemon again.
+    pub(crate) fn restart(&mut self) {
         self.child = self.serve();
         self.wait();
     }
@@ -66,8 +73,7 @@ impl Daemon {
         assert!(told.expect("there is kill").success());
         let ended = self.child.wait().expect("a child");
         assert!(ended.success(), "the daemon ended: {ended:?}");
-        self.child = self.serve();
-        self.wait();
+        self.restart();
     }
 
     /// Kills the daemon, starts it again, and repeats `answer` until it returns a value. Returns the
@@ -83,7 +89,7 @@ impl Daemon {
         (value, begin.elapsed())
     }
 
-    fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.child.kill().expect("killed");
         self.child.wait().expect("ended");
     }
@@ -112,6 +118,40 @@ impl Daemon {
 
     pub(crate) fn json(&self, args: &[&str]) -> Value {
         serde_json::from_str(&self.ok(&[&["--json"], args].concat())).expect("JSON")
+    }
+
+    /// What the REST interface answers to a GET.
+    pub(crate) fn get(&self, path: &str) -> String {
+        let socket = self.folder.join("socket");
+        let mut socket = UnixStream::connect(socket).expect("the daemon listens");
+        write!(socket, "GET {path} HTTP/1.0\r\n\r\n").expect("sent");
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).expect("text");
+        let (_, body) = answer.split_once("\r\n\r\n").expect("a header");
+        body.to_owned()
+    }
+
+    /// Waits until a metric of one volume has this value; `label` is another of its labels.
+    pub(crate) fn wait_for_metric(&self, metric: &str, label: &str, value: u64) {
+        let begin = Instant::now();
+        while self.metric(metric, label) != value {
+            let metrics = self.get("/metrics");
+            assert!(begin.elapsed() < 2 * START_TIME, "{metric}:\n{metrics}");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// The value of the metric of this name with this label.
+    pub(crate) fn metric(&self, metric: &str, label: &str) -> u64 {
+        let metrics = self.get("/metrics");
+        let is_it = |line: &&str| {
+            let labels = line.strip_prefix(metric).unwrap_or_default();
+            labels.starts_with('{') && labels.contains(&format!("={label:?}"))
+        };
+        let line = metrics.lines().find(is_it);
+        let line = line.unwrap_or_else(|| panic!("no {metric} of {label}:\n{metrics}"));
+        let (_, value) = line.rsplit_once(' ').expect("a value");
+        value.parse().expect("a number")
     }
 
     /// What a mistake is told.

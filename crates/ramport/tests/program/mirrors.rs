@@ -125,6 +125,36 @@ fn a_member_that_holds_data_is_overwritten_only_with_force() {
     daemon.ok(&[&replace[..], &["--force"]].concat());
 }
 
+#[test]
+fn a_file_that_an_apply_makes_a_member_is_overwritten_only_with_force() {
+    let daemon = Daemon::start("mirrors-apply");
+    let file = daemon.folder.join("data");
+    std::fs::write(&file, vec![7; 1 << 20]).expect("room");
+    let wanted = daemon.folder.join("wanted.toml");
+    let portal = daemon.json(&["portal", "ls"])[0]["url"].clone();
+    let text = format!(
+        "portals = [{portal}]\n[volumes.a]\nsize = \"1M\"\n\
+        [volumes.b]\nkind = \"file\"\npath = {file:?}\nsize = \"1M\"\n\
+        [volumes.m0]\nkind = \"mirror\"\nmembers = [\"a\", \"b\"]\n"
+    );
+    std::fs::write(&wanted, text).expect("room");
+    let before = daemon.ok(&["export"]);
+    let apply = ["apply", wanted.to_str().expect("text")];
+    let refused = daemon.run(&apply);
+    let told = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success());
+    assert!(
+        told.contains("volume b holds data") && told.contains("--force"),
+        "{told}"
+    );
+    assert_eq!(daemon.ok(&["export"]), before);
+    assert!(std::fs::read(&file).expect("it is there") == vec![7; 1 << 20]);
+    daemon.ok(&[&apply[..], &["--force"]].concat());
+    wait_until_in_sync(&daemon);
+    daemon.ok(&["volume", "rm", "m0", "--force"]);
+    assert!(std::fs::read(&file).expect("it is there") == vec![0; 1 << 20]);
+}
+
 fn wait_until_in_sync(daemon: &Daemon) {
     let until = Instant::now() + Duration::from_secs(60);
     loop {

@@ -177,3 +177,34 @@ fn a_kill_during_saves_leaves_a_whole_save() {
     let mut names = names.map(|entry| entry.expect("an entry").file_name());
     assert!(!names.any(|name| is_partial(&name.to_string_lossy())));
 }
+
+#[test]
+fn a_damaged_volume_says_that_it_is_not_saved_and_the_file_stays() {
+    let mut daemon = Daemon::start("saves-restored-damaged");
+    create_saved(&daemon);
+    daemon.stop_and_restart();
+    await_online(&daemon);
+    let file = daemon.folder.join("rd0.save");
+    let mut bytes = fs::read(&file).expect("there");
+    bytes[300] ^= 0xFF;
+    daemon.ok(&["volume", "set", "rd0", "--after-crash", "restore"]);
+    daemon.kill();
+    fs::write(&file, &bytes).expect("written");
+    daemon.restart();
+    let begin = Instant::now();
+    while daemon.json(&["volume", "show", "rd0"])["contents"] != "damaged" {
+        assert!(
+            begin.elapsed() < Duration::from_secs(30),
+            "it is not noticed"
+        );
+        thread::sleep(Duration::from_millis(10));
+    }
+    let shown = daemon.ok(&["volume", "show", "rd0"]);
+    assert!(
+        shown.contains("Reads of bytes 0 to 262143 fail")
+            && shown.contains("the volume is not saved, also not when the daemon stops"),
+        "{shown}"
+    );
+    daemon.stop_and_restart();
+    assert!(fs::read(&file).expect("there") == bytes, "it was replaced");
+}

@@ -8,7 +8,9 @@ use image::HostFiles;
 
 use super::record::{Record, RecordFile};
 use super::regions::{Division, Regions};
+use super::standing::Start;
 use crate::managed::Member;
+use crate::members::bits;
 use crate::mirror_info::RecordError;
 use crate::{Origin, Platform};
 
@@ -21,14 +23,6 @@ pub(super) struct Recorder {
     file: Option<RecordFile<HostFiles>>,
     /// Why it could not be written.
     problem: Mutex<Option<String>>,
-}
-
-/// What members miss when the mirror starts.
-pub(super) struct Start {
-    /// `None` for members in sync.
-    pub(super) missing: Vec<Option<Regions>>,
-    /// The regions in the record, if there is one.
-    pub(super) noted: Option<Regions>,
 }
 
 impl Recorder {
@@ -61,9 +55,10 @@ impl Recorder {
             return Ok(Start {
                 missing: all_but(members, 0, |_| all.clone()),
                 noted: None,
+                alternatives: 0,
             });
         };
-        let (source, differ, known) = match origin {
+        let (source, alternatives, differ, known) = match origin {
             Origin::New => {
                 file.create_folder(|folder| {
                     DirBuilder::new()
@@ -71,12 +66,12 @@ impl Recorder {
                         .mode(FOLDER_MODE)
                         .create(folder)
                 })?;
-                (0, all.clone(), Vec::new())
+                (0, 0, all.clone(), Vec::new())
             }
             Origin::Restored => {
                 let record = file.read(division)?;
-                let source = source_of(&record, members)?;
-                (source, record.regions, record.members)
+                let (source, alternatives) = sources_of(&record, members)?;
+                (source, alternatives, record.regions, record.members)
             }
         };
         let missing = all_but(members, source, |member| {
@@ -92,14 +87,17 @@ impl Recorder {
             .iter()
             .flatten()
             .for_each(|missing| noted.insert_set(missing));
-        file.write(&Record {
-            members: members.iter().map(|member| member.name.clone()).collect(),
-            in_sync: vec![members[source].name.clone()],
-            regions: noted.clone(),
-        })?;
+        if alternatives == 0 {
+            file.write(&Record {
+                members: members.iter().map(|member| member.name.clone()).collect(),
+                in_sync: vec![members[source].name.clone()],
+                regions: noted.clone(),
+            })?;
+        }
         Ok(Start {
             missing,
             noted: Some(noted),
+            alternatives,
         })
     }
 
@@ -131,16 +129,22 @@ impl Recorder {
     }
 }
 
-/// The member that has the contents: one that was in sync, and can be used at once if there is one.
-fn source_of(record: &Record, members: &[Member]) -> Result<usize, RecordError> {
+/// The member that has the contents: one that was in sync, and can be used at once if there is one. If it
+/// cannot, also the others that were in sync.
+fn sources_of(record: &Record, members: &[Member]) -> Result<(usize, u64), RecordError> {
+    let was_in_sync =
+        |member: &Member| record.in_sync.contains(&member.name) && outlives_program(member);
     let candidates = members.iter().enumerate();
-    let candidates = candidates
-        .filter(|(_, member)| record.in_sync.contains(&member.name) && outlives_program(member));
-    let by_readiness = candidates.min_by_key(|(_, member)| !member.volume.is_ready());
-    let source = by_readiness.map(|(place, _)| place);
-    source.ok_or_else(|| RecordError::Lost {
+    let candidates = candidates.filter(|(_, member)| was_in_sync(member));
+    let places = candidates.fold(0, |set, (place, _)| set | 1 << place);
+    let is_ready = |place: &usize| members[*place].volume.is_ready();
+    if let Some(source) = bits(places).find(is_ready) {
+        return Ok((source, 0));
+    }
+    let first = bits(places).next().ok_or_else(|| RecordError::Lost {
         members: record.in_sync.join(", "),
-    })
+    })?;
+    Ok((first, places & !(1 << first)))
 }
 
 /// What each member misses, except for one, which is in sync.

@@ -1,10 +1,12 @@
 //! The thread that keeps the record of a mirror.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use window::BackingClient as _;
+use window::{BackingClient as _, Window};
 
 use super::core::{Core, Engine};
+use super::legs::Legs;
 use super::record::Record;
 use super::standing::ToRecord;
 use crate::members::bits;
@@ -22,6 +24,11 @@ pub(super) fn run(core: &Core) {
     };
     while !core.standings.is_closing() {
         let record = core.standings.wait_for_record(FORGET_PERIOD);
+        if core.standings.is_undecided() {
+            // Hosts try again what cannot begin.
+            resume(window, legs, false);
+            continue;
+        }
         let Some(record) = record.or_else(|| legs.forget()) else {
             continue;
         };
@@ -29,12 +36,17 @@ pub(super) fn run(core: &Core) {
         if is_written {
             core.standings.recorded(record);
         }
-        for (id, result) in legs.resume(is_written) {
-            window.done(id, result.map(|()| &[][..]));
-        }
+        resume(window, legs, is_written);
         if !is_written {
             core.standings.pause(Instant::now() + RETRY);
         }
+    }
+}
+
+/// Begins what waits for the record, or fails it.
+fn resume(window: &Arc<Window>, legs: &Legs, is_recorded: bool) {
+    for (id, result) in legs.resume(is_recorded) {
+        window.done(id, result.map(|()| &[][..]));
     }
 }
 

@@ -1,7 +1,7 @@
 //! The thread of a mirror: it copies to each member what that missed, and tries absent members again.
 
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use block::{ByteRange, Status};
 
@@ -10,8 +10,14 @@ use super::core::Core;
 use super::standing::Missing;
 use crate::members::bits;
 
+/// How often members are tried as long as none can be used that has the contents.
+const DECISION_PERIOD: Duration = Duration::from_millis(100);
+
 /// Runs until the mirror closes.
 pub(super) fn run(core: &Core) {
+    if !decide(core) {
+        return;
+    }
     let mut copier = Copier {
         core,
         buffer: vec![0; PIECE_BYTES as usize],
@@ -38,6 +44,21 @@ pub(super) fn run(core: &Core) {
             return;
         }
     }
+}
+
+/// Waits until a member can be used that has the contents. Returns whether the mirror goes on.
+fn decide(core: &Core) -> bool {
+    let is_ready = |place: &usize| core.volume(*place).is_ready();
+    let ready = || {
+        let ready = bits(core.standings.present()).filter(is_ready);
+        ready.fold(0, |set, place| set | 1 << place)
+    };
+    while !core.standings.decide(ready()) {
+        if !core.standings.pause(Instant::now() + DECISION_PERIOD) {
+            return false;
+        }
+    }
+    true
 }
 
 struct Copier<'a> {

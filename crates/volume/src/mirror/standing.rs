@@ -27,6 +27,18 @@ const RETRY_MAX: Duration = Duration::from_secs(60);
 /// Sets of regions besides those that members miss: `recent`, `older`, those of the record and wanted there.
 const SETS_BESIDES: u64 = 4;
 
+/// What is known of members when a mirror starts.
+#[derive(Debug)]
+pub(super) struct Start {
+    /// What each misses; `None` for the one in sync.
+    pub(super) missing: Vec<Option<Regions>>,
+    /// The regions that belong into the record, if there is one.
+    pub(super) noted: Option<Regions>,
+    /// Members that have the contents as well as the one in sync, which cannot be used yet. The record names
+    /// them, too. Until one of them can be used, it is not written, and nothing is changed.
+    pub(super) alternatives: u64,
+}
+
 /// The members of one mirror.
 #[derive(Debug)]
 pub(super) struct Standings {
@@ -55,6 +67,8 @@ struct State {
     changes: u64,
     /// What the record says; `None` without one.
     noted: Option<Noted>,
+    /// As in [`Start`]; 0 once it is decided which member has the contents.
+    alternatives: u64,
     is_closing: bool,
 }
 
@@ -125,14 +139,13 @@ pub(super) struct Work {
 pub(super) struct LastCopy;
 
 impl Standings {
-    /// Members in the first places, with what each misses; those that miss `None` are in sync. Those in
-    /// `volatile` have a write cache. `noted` is what the record says of regions, if there is one.
-    pub(super) fn new(
-        division: Division,
-        missing: Vec<Option<Regions>>,
-        volatile: u64,
-        noted: Option<Regions>,
-    ) -> Self {
+    /// Members in the first places. Those in `volatile` have a write cache.
+    pub(super) fn new(division: Division, start: Start, volatile: u64) -> Self {
+        let Start {
+            missing,
+            noted,
+            alternatives,
+        } = start;
         let in_sync = (missing.iter().enumerate()).fold(0, |set, (place, missing)| {
             set | u64::from(missing.is_none()) << place
         });
@@ -153,11 +166,19 @@ impl Standings {
                 older: Regions::none(division),
                 flushes: 0,
                 changes: 0,
-                noted: noted.map(|regions| Noted {
-                    regions,
-                    wanted: Regions::none(division),
-                    changes: 0,
+                noted: noted.map(|noted| {
+                    let mut sets = [noted, Regions::none(division)];
+                    if alternatives != 0 {
+                        sets.reverse();
+                    }
+                    let [regions, wanted] = sets;
+                    Noted {
+                        regions,
+                        wanted,
+                        changes: 0,
+                    }
                 }),
+                alternatives,
                 is_closing: false,
             }),
             changed: Condvar::new(),
@@ -187,6 +208,40 @@ impl Standings {
     /// All members.
     pub(super) fn present(&self) -> u64 {
         self.present.load(Ordering::Acquire)
+    }
+
+    /// Decides which member has the contents, if that is open: the one in sync, or else another one of those
+    /// in `ready`. Nothing was changed meanwhile, so each misses the same of the other. Returns whether it is
+    /// decided.
+    pub(super) fn decide(&self, ready: u64) -> bool {
+        let state = &mut *self.state();
+        if state.alternatives == 0 {
+            return true;
+        }
+        let old = self.in_sync();
+        if old & ready == 0 {
+            let is_usable = |member: &usize| state.places[*member].cause != Some(Cause::Person);
+            let usable = state.alternatives & self.present() & ready;
+            let Some(new) = bits(usable).find(is_usable) else {
+                return false;
+            };
+            let mut missing = Regions::none(self.division);
+            std::mem::swap(&mut missing, &mut state.places[new].missing);
+            state.places[new].cause = None;
+            self.set_role(state, new, Role::InSync);
+            for old in bits(old) {
+                state.places[old].missing.insert_set(&missing);
+                self.set_role(state, old, Role::Resyncing);
+            }
+        }
+        state.alternatives = 0;
+        self.changed.notify_all();
+        true
+    }
+
+    /// Whether no member can be used that has the contents, since the start.
+    pub(super) fn is_undecided(&self) -> bool {
+        self.state().alternatives != 0
     }
 
     /// The members that a change of `range` goes to. The others miss it from now on. Called under what
@@ -294,6 +349,9 @@ impl Standings {
     /// What the record is to say of a mirror that ends, after its threads.
     pub(super) fn last_record(&self) -> Option<ToRecord> {
         let state = self.state();
+        if state.alternatives != 0 {
+            return None;
+        }
         let mut record = self.to_record(&state)?;
         record.regions = state.unflushed();
         for member in bits(self.present()) {
@@ -582,9 +640,8 @@ impl Standings {
 
 impl State {
     fn has_to_record(&self) -> bool {
-        self.noted
-            .as_ref()
-            .is_some_and(|noted| noted.changes != self.changes || !noted.wanted.is_empty())
+        let is_new = |noted: &Noted| noted.changes != self.changes || !noted.wanted.is_empty();
+        self.alternatives == 0 && self.noted.as_ref().is_some_and(is_new)
     }
 
     /// What members may lose with their power. Without write caches, what was answered is safe.

@@ -152,11 +152,12 @@ fn with_bar<T>(
                     bar.set_position(task.done_bytes);
                 }
                 if stop.is_requested() {
+                    let (done, total) = (bar.position(), bar.length().unwrap_or(0));
                     bar.finish_and_clear();
                     eprintln!(
                         "ramport: the copy was stopped after {} of {}; the destination holds a part of the source, and its old contents behind it",
-                        bytes(bar.position()),
-                        bytes(bar.length().unwrap_or(0))
+                        bytes(done),
+                        bytes(total)
                     );
                     std::process::exit(INTERRUPTED_STATUS.into());
                 }

@@ -19,7 +19,7 @@ impl Lasting {
         let disks = [(); 2].map(|()| Arc::new(VecVolume::new(BlockSize::B512, BLOCKS)));
         let folder = Folder::new();
         let record = folder.join("records/m");
-        let bed = Self::bed(disks, &record, Origin::New).expect("it is new");
+        let bed = Self::bed(disks, &record, Origin::New, &[]).expect("it is new");
         bed.wait_until_in_sync();
         let it = Self { folder, bed };
         let until = Instant::now() + PATIENCE;
@@ -30,10 +30,12 @@ impl Lasting {
         it
     }
 
+    /// A mirror of which the members in these places are offline.
     fn bed(
         disks: [Arc<VecVolume>; 2],
         record: &Path,
         origin: Origin,
+        offline: &[usize],
     ) -> Result<Bed, Arc<dyn ManagedVolume>> {
         let relay = Relay::new(Arc::<Reports>::default());
         let late = disks.map(|disk| {
@@ -41,6 +43,11 @@ impl Lasting {
             late.set_lateness(Lateness::Never);
             Arc::new(Managed::new(late))
         });
+        for place in offline {
+            late[*place]
+                .controls()
+                .set_availability(Availability::Offline);
+        }
         let members: Vec<_> = late.iter().map(|late| Arc::clone(late) as _).collect();
         let mirror = mirror_in(&members, &relay, origin, Some(record.to_owned()));
         let mirror = mirror.expect("the members fit");
@@ -66,6 +73,11 @@ impl Lasting {
 
     /// The mirror as it is after a crash at this moment.
     fn after_a_crash(&self) -> Result<Bed, Arc<dyn ManagedVolume>> {
+        self.after_a_crash_without(&[])
+    }
+
+    /// The same, while the members in these places are offline.
+    fn after_a_crash_without(&self, offline: &[usize]) -> Result<Bed, Arc<dyn ManagedVolume>> {
         let disks = [0, 1].map(|member| {
             let disk = VecVolume::new(BlockSize::B512, BLOCKS);
             disk.fill(0, &self.disk(member).contents());
@@ -73,7 +85,7 @@ impl Lasting {
         });
         let copy = self.folder.join("copy");
         std::fs::copy(self.folder.join("records/m"), &copy).expect("it exists");
-        Self::bed(disks, &copy, Origin::Restored)
+        Self::bed(disks, &copy, Origin::Restored, offline)
     }
 }
 
@@ -119,6 +131,54 @@ fn a_region_is_recorded_before_it_is_written_and_only_such_regions_are_copied_af
 }
 
 #[test]
+fn the_first_member_in_sync_that_can_be_used_has_the_contents_after_a_crash() {
+    let it = Lasting::new();
+    it.bed.write(5, 1).expect("both take it");
+    for first in [0, 1] {
+        let after = it
+            .after_a_crash_without(&[0, 1])
+            .expect("both were in sync");
+        assert!(!after.mirror.is_ready());
+        thread::scope(|scope| {
+            let writer = scope.spawn(|| after.write(6, 2));
+            thread::sleep(Duration::from_millis(20));
+            after.late[first]
+                .controls()
+                .set_availability(Availability::Online);
+            writer.join().expect("no panic").expect("it waits for that");
+        });
+        assert_eq!(after.read(5), Ok(1));
+        let copy = RecordFile::new(HostFiles, it.folder.join("copy"));
+        let record = copy.read(Division::new(BLOCKS * 512)).expect("whole");
+        assert_eq!(record.in_sync, [["m0"], ["m1"]][first]);
+        let other = 1 - first;
+        let disk = after.late[other].volume().disk();
+        assert_eq!(disk.contents()[6 * 512], 0);
+        after.late[other]
+            .controls()
+            .set_availability(Availability::Online);
+        after.wait_until_in_sync();
+        assert_eq!(after.held(other, 6), 2);
+    }
+}
+
+#[test]
+fn as_long_as_no_member_in_sync_can_be_used_the_record_stays_and_changes_fail() {
+    let it = Lasting::new();
+    it.bed.write(5, 1).expect("both take it");
+    let after = it
+        .after_a_crash_without(&[0, 1])
+        .expect("both were in sync");
+    let record = std::fs::read(it.folder.join("copy")).expect("it exists");
+    assert!(after.write(5, 2).is_err());
+    drop(after);
+    assert_eq!(
+        std::fs::read(it.folder.join("copy")).expect("it exists"),
+        record
+    );
+}
+
+#[test]
 fn a_mirror_that_ended_in_order_copies_nothing_and_a_removed_one_leaves_no_record() {
     let it = Lasting::new();
     it.bed.write(5, 1).expect("both take it");
@@ -131,7 +191,7 @@ fn a_mirror_that_ended_in_order_copies_nothing_and_a_removed_one_leaves_no_recor
     });
     let path = it.folder.join("records/m");
     drop(it.bed);
-    let again = Lasting::bed(disks, &path, Origin::Restored).expect("m0 is in sync");
+    let again = Lasting::bed(disks, &path, Origin::Restored, &[]).expect("m0 is in sync");
     again.wait_until_in_sync();
     assert_eq!(again.mirror().info().resynced_bytes, MIB);
     assert_eq!(again.held(1, 2 * REGION), 2);
