@@ -364,6 +364,9 @@ fn replace_portal(changes: &mut [Change], asked: PortalDefinition, opened: Porta
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+    use std::time::Instant;
+
     use super::*;
     use crate::testing::{Folder, server_config};
 
@@ -375,6 +378,19 @@ mod tests {
         let name = engine.server().iscsi_names("a").next();
         engine.stop(Duration::from_secs(1));
         name.expect("they have no end").to_string()
+    }
+
+    /// Opens the state of an engine that was dropped. Its threads may keep the lock for a moment longer.
+    fn open_again(folder: &Folder) -> (Store, SavedState) {
+        let until = Instant::now() + Duration::from_secs(30);
+        loop {
+            match Store::open(&folder.state()) {
+                Err(StoreError::InUse { .. }) if Instant::now() < until => {
+                    thread::sleep(Duration::from_millis(10));
+                }
+                opened => return opened.expect("opens"),
+            }
+        }
     }
 
     #[test]
@@ -405,7 +421,7 @@ mod tests {
     fn a_new_state_file_keeps_what_identifiers_are_derived_from() {
         let folder = Folder::new();
         let first = name(&folder);
-        let (_store, saved) = Store::open(&folder.state()).expect("opens");
+        let (_store, saved) = open_again(&folder);
         let machine = saved
             .definitions
             .machine

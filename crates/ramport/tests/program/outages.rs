@@ -124,7 +124,7 @@ fn read(queue: &mut Queue) -> Result<(), CommandError> {
 #[test]
 fn a_mirror_goes_on_while_the_machine_of_a_member_is_killed_and_copies_what_that_missed() {
     let (mut origin, url) = origin("mirror-origin");
-    let user = user("mirror-user", &[&url], &["--io-timeout", "1s"]);
+    let user = user("mirror-user", &[&url], &["--io-timeout", "4s"]);
     user.ok(&["volume", "create", "near", "--size", "8M"]);
     user.ok(&["volume", "create", "m0", "--mirror", "near,r0"]);
     let in_sync = "ramport_volume_member_in_sync";
