@@ -142,6 +142,8 @@ fn with_bar<T>(
                 if is_done.load(Ordering::Acquire) {
                     break bar.finish_and_clear();
                 }
+                // Before the figures, so that these are not older.
+                let is_stopped = stop.is_requested();
                 let tasks: Vec<Task> = client.get("/v1/tasks").unwrap_or_default();
                 let is_ours = |task: &Task| {
                     task.action == "copy"
@@ -151,7 +153,7 @@ fn with_bar<T>(
                     bar.set_length(task.total_bytes);
                     bar.set_position(task.done_bytes);
                 }
-                if stop.is_requested() {
+                if is_stopped {
                     let (done, total) = (bar.position(), bar.length().unwrap_or(0));
                     bar.finish_and_clear();
                     eprintln!(
