@@ -167,11 +167,12 @@ impl Standings {
                 flushes: 0,
                 changes: 0,
                 noted: noted.map(|noted| {
-                    let mut sets = [noted, Regions::none(division)];
-                    if alternatives != 0 {
-                        sets.reverse();
-                    }
-                    let [regions, wanted] = sets;
+                    let none = Regions::none(division);
+                    // As long as it is open who has the contents, the record is as it was.
+                    let (regions, wanted) = match alternatives {
+                        0 => (noted, none),
+                        _ => (none, noted),
+                    };
                     Noted {
                         regions,
                         wanted,
