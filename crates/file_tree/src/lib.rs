@@ -1,0 +1,29 @@
+//! The waist between file protocols and file trees.
+//!
+//! A protocol core (NFS) converts a peer's calls into operations on a [`FileTree`], and the
+//! resulting [`FileError`] into its own status codes. A tree knows no protocol; a protocol knows
+//! no kind of tree; neither knows sockets, threads or clocks. This crate has their interface:
+//!
+//! - [`FileId`], [`Name`] — what names a file;
+//! - [`Attributes`], [`AttributeChanges`], [`Timestamp`] — what is known about a file;
+//! - [`Caller`] — on whose behalf an operation is done;
+//! - [`FileTree`] — the operations.
+
+#![forbid(unsafe_code)]
+
+mod attributes;
+mod caller;
+mod error;
+mod name;
+mod tree;
+
+pub use attributes::{
+    AttributeChanges, Attributes, BeforeChange, DeviceNumber, FileKind, Mode, TimeChange, Timestamp,
+};
+pub use caller::{Access, Caller};
+pub use error::FileError;
+pub use name::{Name, NameFault};
+pub use tree::{
+    Changed, Cookie, Created, DirectoryEntry, DirectoryPage, ExclusiveVerifier, FileId, FileTree,
+    Listing, NewFile, ReadDone, TreeLimits, TreeSpace, WriteDone,
+};
