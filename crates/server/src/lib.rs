@@ -56,7 +56,7 @@ pub use scsi::{NexusPorts, Registration, Reservation, ReservationType, Reservati
 pub use server::{
     Cores, NewSnapshot, ReservationFeed, Server, ServerConfig, check_exposure, machine,
 };
-pub use statistics::{IoStatistics, KindStatistics, Latency};
+pub use statistics::{IoStatistics, Kind, KindStatistics, Latency, Statistics};
 pub use volume::copy::{Copied, CopyError, Verify};
 pub use volume::{
     Availability, ByteSize, DriveError, Driver, HostMemory, ManagedVolume, PathInfo, Progress,

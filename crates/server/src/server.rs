@@ -376,7 +376,8 @@ impl State {
             .collect();
         for target in targets {
             let protocol = target.name.protocol();
-            let is_reached = |portal: &&&PortalDefinition| portal.transport.protocol() == protocol;
+            let is_reached =
+                |portal: &&&PortalDefinition| portal.transport.protocol() == Some(protocol);
             if let (HostPolicy::Local, Some(&&portal)) =
                 (&target.hosts, outside.iter().find(is_reached))
             {
