@@ -1,6 +1,6 @@
 //! What shares are: trees of files that clients mount over NFS.
 
-use nfs::ExportOptions;
+use ::nfs::ExportOptions;
 
 use crate::{AddressRange, ShareName};
 

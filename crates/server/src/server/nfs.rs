@@ -35,6 +35,7 @@ impl Acceptor for NfsPortal {
 impl Core {
     /// Updates the shares that NFS connections see to those that exist now.
     pub(super) fn publish_shares(&self, state: &State) {
-        self.exports.publish(state.shares.values().map(|entry| entry.share()));
+        self.exports
+            .publish(state.shares.values().map(|entry| entry.share()));
     }
 }

@@ -170,7 +170,9 @@ impl NfsBackend {
         if !self.shares.iter().any(|share| share.is_for(peer.ip())) {
             return;
         }
-        let host: HostName = client_name(peer.ip()).parse().expect("an address is a name");
+        let host: HostName = client_name(peer.ip())
+            .parse()
+            .expect("an address is a name");
         let member = RegistryMember::Nfs(Arc::clone(&self.member));
         let (session, totals) = self.core.registry.bind(&self.accepted, member, &host);
         tracing::debug!(connection = %self.accepted.id, %session, %peer, "an NFS client has connected");

@@ -311,6 +311,6 @@ pub(crate) const fn transport_type(transport: Transport) -> TransportType {
         Transport::NvmeRdma => TransportType::Rdma,
         Transport::NvmeTcp | Transport::Iscsi | Transport::Iser | Transport::Nfs => {
             TransportType::Tcp
-        },
+        }
     }
 }
