@@ -33,7 +33,7 @@ pub use definitions::{
     Access, AfterCrash, BlockLen, Chap, DefinitionFault, Definitions, DefinitionsError,
     DelayFilter, FaultFilter, FaultRule, FaultStatus, FaultedKind, Filters, Host, Identity,
     KindFields, MutualChap, Nsid, ParentFault, RateLimitFilter, RdmaChoice, Saving, SavingFault,
-    Secret, SecretFileError, Target, ToldBy, Volume,
+    OptionFault, OptionList, Secret, SecretFileError, Share, ShareFault, ShareKind, ShareOptions, Target, ToldBy, Volume,
 };
 pub use engine::{
     AttachmentView, CacheFigures, CacheView, CapacityView, ChapView, Comparison, Contents,
@@ -42,7 +42,7 @@ pub use engine::{
     MemberState, MemberView, MirrorView, NamespaceView, NewCopy, NewSnapshots, OpenError, PathView,
     PortalFigures, PortalPatch, PortalState, PortalView, RangeView, RdmaProvider, RdmaSegmentation,
     RdmaStatisticsView, ReferralView, RestoreError, RestoreRequest, RestoredView, SaveRequest,
-    SaveView, SavedView, ScrubView, SessionFigures, SessionView, Starting, StatisticsView,
+    SaveView, SavedView, ScrubView, SharePatch, ShareView, SessionFigures, SessionView, Starting, StatisticsView,
     StatusView, TargetAccess, TargetView, Task, ThreadFigures, TopInterval, TopIntervalFault,
     TopView, VolumeFigures, VolumePatch, VolumeState, VolumeView,
 };

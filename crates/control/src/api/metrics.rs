@@ -2,6 +2,7 @@
 //! no secret is among them.
 
 mod caches;
+mod shares;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -51,6 +52,7 @@ impl Collector for EngineCollector {
         encode_capacity(engine, &mut encoder)?;
         encode_volumes(engine, &mut encoder)?;
         encode_rdma(engine, &mut encoder)?;
+        shares::encode(&engine.shares(), &mut encoder)?;
         let [volumes, targets, sessions] = engine.statistics();
         for (noun, subjects) in [
             ("volume", volumes),

@@ -198,6 +198,21 @@ POST   400 /v1/portals/nvme+tcp:%2F%2F127.0.0.1:4420%3Frdma=soft
 PATCH  404 /v1/portals/nvme+rdma:%2F%2F127.0.0.1:4420 {"rdma": "soft"}
 PATCH  400 /v1/portals/nvme+rdma:%2F%2F127.0.0.1:4420 {"rdma": "some"}
 GET    200 /v1/portals
+POST   201 /v1/portals/nfs:%2F%2F127.0.0.1:0
+POST   201 /v1/shares/db {"quota": "8M", "options": "rw,no_root_squash"}
+POST   409 /v1/shares/db {}
+POST   400 /v1/shares/other {"options": "rw,krb5"}
+POST   400 /v1/shares/other {"quota": "8"}
+POST   400 /v1/shares/.. {}
+GET    200 /v1/shares/db
+GET    404 /v1/shares/none
+GET    200 /v1/shares
+PATCH  200 /v1/shares/db {"quota": null, "files_max": 10, "clients": ["192.0.2.0/24"], "options": "ro"}
+PATCH  400 /v1/shares/db {"quota": "8"}
+PATCH  404 /v1/shares/none {}
+DELETE 404 /v1/shares/none
+DELETE 204 /v1/shares/db
+POST   201 /v1/shares/docs {}
 POST   201 /v1/referrals/192.0.2.7:8009
 POST   409 /v1/referrals/nvme+tcp:%2F%2F192.0.2.7:8009
 POST   400 /v1/referrals/0.0.0.0

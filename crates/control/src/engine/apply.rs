@@ -254,12 +254,11 @@ fn check_losses(steps: &[Step], force: Force) -> Result<(), EngineError> {
     let destroyed: Vec<_> = steps
         .iter()
         .filter(|step| step.phase() == Phase::Destroy && !step.keeps_data())
-        .filter_map(Step::volume)
+        .map(Step::noun)
         .collect();
     if force == Force::No && !destroyed.is_empty() {
-        let names: Vec<_> = destroyed.iter().map(ToString::to_string).collect();
         return Err(EngineError::LosesData {
-            volumes: names.join(", "),
+            names: destroyed.join(", "),
         });
     }
     Ok(())
