@@ -117,6 +117,7 @@ fn routes() -> OpenApiRouter<Engine> {
             shares::change_share,
             shares::remove_share
         ))
+        .routes(routes!(shares::erase_share))
         .routes(routes!(list_hosts))
         .routes(routes!(get_host, create_host, change_host, remove_host))
         .routes(routes!(list_portals))

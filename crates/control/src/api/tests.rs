@@ -210,6 +210,8 @@ GET    200 /v1/shares
 PATCH  200 /v1/shares/db {"quota": null, "files_max": 10, "clients": ["192.0.2.0/24"], "options": "ro"}
 PATCH  400 /v1/shares/db {"quota": "8"}
 PATCH  404 /v1/shares/none {}
+POST   200 /v1/shares/db/erase
+POST   404 /v1/shares/none/erase?force=true
 DELETE 404 /v1/shares/none
 DELETE 204 /v1/shares/db
 POST   201 /v1/shares/docs {}

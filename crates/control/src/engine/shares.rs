@@ -1,12 +1,14 @@
 //! Shares: what a person can do with them, and what they are.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 
 use serde::{Deserialize, Serialize};
-use server::{AddressRange, Force, ServerError, ShareInfo, ShareName};
+use server::{AddressRange, FileStatistics, Force, ServerError, ShareInfo, ShareName};
 use utoipa::ToSchema;
 
-use super::{Contents, Engine, EngineError};
+use super::views::unix_s;
+use super::{Contents, Engine, EngineError, KindView};
 use crate::change::Change;
 use crate::definitions::{OptionList, Share, ShareKind};
 use crate::natural::sort_by_text;
@@ -30,14 +32,20 @@ pub struct ShareView {
     pub clients: Vec<String>,
     /// All options, in the words of exports(5).
     pub options: String,
+    /// When its tree of files was made, in seconds since 1970. A restart, and erasing it, make another.
+    pub created_unix_s: u64,
     /// Memory that its files take.
     pub used_bytes: u64,
+    /// Memory that its files may take besides.
+    pub free_bytes: u64,
     /// Files, directories and links in it, without its root.
     pub files: u64,
     /// Whether the files that clients wrote are there.
     pub contents: Contents,
     /// Sessions that use it.
     pub sessions: usize,
+    /// What clients have done, by procedure of NFS and MOUNT. Those that were not called are not listed.
+    pub statistics: BTreeMap<String, KindView>,
 }
 
 /// What is to change of a share; what is absent stays.
@@ -104,6 +112,17 @@ impl Engine {
         self.commit(&mut store, vec![change], Force::No, |_| false)
     }
 
+    /// Removes every file of a share; refused while sessions use it, unless forced. Clients that have it mounted have to mount
+    /// it again.
+    pub fn erase_share(&self, name: &ShareName, force: Force) -> Result<(), EngineError> {
+        let _store = self.begin();
+        self.defined_share(name)?;
+        self.server().erase_share(name, force)?;
+        self.lost_shares().remove(name);
+        tracing::info!(share = %name, "erased");
+        Ok(())
+    }
+
     /// Removes a share and its files; refused while sessions use it or it holds files, unless forced.
     pub fn remove_share(&self, name: &ShareName, force: Force) -> Result<(), EngineError> {
         let mut store = self.begin();
@@ -127,6 +146,14 @@ impl Engine {
     pub fn share(&self, name: &ShareName) -> Result<ShareView, ServerError> {
         let view = self.share_view(&self.server().share(name)?);
         view.ok_or_else(|| ServerError::UnknownShare(name.clone()))
+    }
+
+    /// What clients have done to each share, by name.
+    pub(crate) fn share_statistics(&self) -> Vec<(String, FileStatistics)> {
+        let shares = self.server().shares().into_iter();
+        shares
+            .map(|share| (share.definition.name.to_string(), share.statistics))
+            .collect()
     }
 
     fn defined_share(&self, name: &ShareName) -> Result<Share, ServerError> {
@@ -168,7 +195,9 @@ impl Engine {
             files_max: share.files_max.get(),
             clients: share.clients.iter().map(ToString::to_string).collect(),
             options: share.options.to_string(),
+            created_unix_s: unix_s(info.created),
             used_bytes: info.used_bytes,
+            free_bytes: info.free_bytes,
             files: info.files,
             contents: if is_lost {
                 Contents::Lost
@@ -176,6 +205,15 @@ impl Engine {
                 Contents::Present
             },
             sessions: info.sessions,
+            statistics: by_procedure(&info.statistics),
         })
     }
+}
+
+/// The counters of procedures that were called, by name.
+pub(super) fn by_procedure(statistics: &FileStatistics) -> BTreeMap<String, KindView> {
+    let called = statistics.kinds().filter(|(_, kind)| kind.operations > 0);
+    called
+        .map(|(procedure, kind)| (procedure.name().to_owned(), kind.into()))
+        .collect()
 }

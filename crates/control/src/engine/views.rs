@@ -709,7 +709,7 @@ fn capacity_view(
     }
 }
 
-fn unix_s(time: SystemTime) -> u64 {
+pub(super) fn unix_s(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH)
         .unwrap_or_default()
         .as_secs()

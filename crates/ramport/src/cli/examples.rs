@@ -138,6 +138,13 @@ Examples:
   More memory, and other clients:
     ramport share set db --quota 16G --client 192.0.2.7 --client 2001:db8::/32";
 
+pub(crate) const SHARE_ERASE: &str = "\
+Examples:
+  A share that no session uses:
+    ramport share erase scratch
+  A share that is in use:
+    ramport share erase db --force";
+
 pub(crate) const SHARE_REMOVE: &str = "\
 Examples:
   A share without files and sessions:

@@ -23,6 +23,9 @@ pub(crate) enum ShareVerb {
     /// Change quota, clients or options while clients use the share
     #[command(visible_alias = "change", after_help = examples::SHARE_SET)]
     Set(ShareSetArgs),
+    /// Remove every file; clients that have it mounted must mount it again
+    #[command(after_help = examples::SHARE_ERASE)]
+    Erase(RemoveArgs),
     /// Remove a share and its files
     #[command(visible_alias = "rm", after_help = examples::SHARE_REMOVE)]
     Remove(RemoveArgs),

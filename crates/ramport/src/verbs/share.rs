@@ -5,6 +5,7 @@ use control::{
 };
 use server::Transport;
 
+use super::words::statistics;
 use super::{Daemon, query};
 use crate::cli::{ShareCreateArgs, ShareSetArgs, ShareVerb};
 use crate::failure::Failure;
@@ -22,6 +23,11 @@ pub(super) fn run(daemon: &Daemon, verb: ShareVerb) -> Result<(), Failure> {
         ShareVerb::Set(args) => {
             let patch = patch(&args);
             show(daemon, &daemon.client.patch(&path(&args.name), &patch)?)
+        }
+        ShareVerb::Erase(args) => {
+            let path = format!("{}/erase{}", path(&args.name), query(args.force));
+            let _: ShareView = daemon.client.post(&path, &())?;
+            daemon.say(format_args!("share {} is erased", args.name))
         }
         ShareVerb::Remove(args) => {
             let path = format!("{}{}", path(&args.name), query(args.force));
@@ -135,6 +141,8 @@ fn show(daemon: &Daemon, share: &ShareView) -> Result<(), Failure> {
         ("options", share.options.clone()),
         ("sessions", share.sessions.to_string()),
     ];
+    let calls = share.statistics.iter();
+    fields.extend(calls.map(|(procedure, calls)| (procedure.as_str(), statistics(calls))));
     let portals: Vec<PortalView> = daemon.client.get("/v1/portals")?;
     let lines = portals.iter().filter_map(|portal| mount_line(portal, share));
     fields.extend(lines.map(|line| ("mount", line)));
@@ -181,6 +189,9 @@ mod tests {
             files: 0,
             contents: Contents::Lost,
             sessions: 0,
+            created_unix_s: 0,
+            free_bytes: 0,
+            statistics: std::collections::BTreeMap::new(),
         }
     }
 

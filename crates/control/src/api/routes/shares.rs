@@ -61,6 +61,21 @@ pub(super) async fn change_share(
     .await
 }
 
+/// Remove every file of a share
+#[utoipa::path(post, path = "/v1/shares/{name}/erase", params(("name" = String, Path, description = "Its name"), ForceQuery), responses((status = 200, body = ShareView), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 404, description = "There is no such thing", body = ErrorBody), (status = 409, description = "Sessions stand in the way", body = ErrorBody), (status = 507, description = "The memory budget or another limit is used up", body = ErrorBody)))]
+pub(super) async fn erase_share(
+    State(engine): State<Engine>,
+    Path(name): Path<String>,
+    Query(query): Query<ForceQuery>,
+) -> Answer<ShareView> {
+    call(engine, move |engine| {
+        let name: server::ShareName = parse(&name)?;
+        engine.erase_share(&name, query.force())?;
+        Ok(Json(engine.share(&name)?))
+    })
+    .await
+}
+
 /// Remove a share and its files
 #[utoipa::path(delete, path = "/v1/shares/{name}", params(("name" = String, Path, description = "Its name"), ForceQuery), responses((status = 204, description = "It is gone"), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 404, description = "There is no such thing", body = ErrorBody), (status = 409, description = "It stands against something that exists, or sessions or data stand in the way", body = ErrorBody), (status = 503, description = "It could not be made durable and was undone", body = ErrorBody)))]
 pub(super) async fn remove_share(
