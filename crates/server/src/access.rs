@@ -6,7 +6,7 @@ use block::{Access, HostIdentity};
 use nvme::controller::HostFilter;
 use scsi::{Lun, LunMap};
 
-use crate::{AllowedHost, HostDefinition, HostName, HostPolicy, ToldBy};
+use crate::{AddressRange, AllowedHost, HostDefinition, HostName, HostPolicy, ToldBy};
 
 /// A target's policy with the definitions of the hosts that it names, as of the last change of
 /// policy or hosts.
@@ -70,6 +70,21 @@ impl AccessList {
                     .collect(),
             ),
         }
+    }
+
+    /// Admits clients that are identified by their address alone; all if the list is empty.
+    pub(crate) fn of_addresses(clients: &[AddressRange]) -> Self {
+        if clients.is_empty() {
+            return Self::Any(Access::ReadWrite);
+        }
+        let host = HostDefinition {
+            name: "clients".parse().expect("a name"),
+            told_by: ToldBy::Address,
+            addresses: clients.to_vec(),
+            chap: None,
+        };
+        let grant = Grant::all(Access::ReadWrite);
+        Self::Listed(vec![Entry { host, grant }])
     }
 
     /// What the host `who` may do.
@@ -225,6 +240,23 @@ mod tests {
         };
         assert_eq!(luns("iqn.h1"), LunMap::Listed(BTreeMap::from([(0, 7)])));
         assert_eq!(luns("iqn.h2"), LunMap::All);
+    }
+
+    #[test]
+    fn clients_of_a_share_are_told_by_their_address() {
+        let ranges: Vec<AddressRange> = ["192.0.2.0/24", "2001:db8::7"]
+            .map(|text| text.parse().expect("a range"))
+            .to_vec();
+        let check = |ranges: &[AddressRange], address: &str| {
+            let address = address.parse().expect("an address");
+            let name = None;
+            AccessList::of_addresses(ranges).check(HostIdentity { name, address })
+        };
+        assert_eq!(check(&ranges, "192.0.2.9"), Access::ReadWrite);
+        assert_eq!(check(&ranges, "::ffff:192.0.2.9"), Access::ReadWrite);
+        assert_eq!(check(&ranges, "2001:db8::7"), Access::ReadWrite);
+        assert_eq!(check(&ranges, "192.0.3.9"), Access::Denied);
+        assert_eq!(check(&[], "192.0.3.9"), Access::ReadWrite);
     }
 
     #[test]

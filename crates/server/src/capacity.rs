@@ -32,6 +32,8 @@ pub(crate) const CONNECTION_BYTES: u64 = 192 << 10;
 const CONNECTION_IDLE_BYTES: u64 = 36 << 10;
 /// What a volume is charged besides its memory: its entry, directory and totals, rounded up.
 pub(crate) const VOLUME_BYTES: u64 = 8 << 10;
+/// What a share is charged besides its files: its entry and totals, rounded up.
+pub(crate) const SHARE_BYTES: u64 = 40 << 10;
 
 pub(crate) fn report(budget: &Budget, rejected_connections: u64) -> Capacity {
     Capacity {

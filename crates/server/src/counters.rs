@@ -2,18 +2,21 @@
 //! readers. So counting is a plain load and store, and no two cores write to the same cache line. A
 //! `hdrhistogram::Histogram` needs exclusive access to record, so that readers would need a lock.
 
+use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use block::OpKind;
 
-use crate::{IoStatistics, KindStatistics, Latency};
+use crate::statistics::{Kind, Statistics};
+use crate::{KindStatistics, Latency};
 
-/// What one connection has done to one volume.
-#[derive(Debug, Default)]
-pub(crate) struct Counters {
+/// What one connection has done to one volume or share, by the kind `K` of its operations.
+#[derive(Debug)]
+pub(crate) struct Counters<K = OpKind, const N: usize = { OpKind::ALL.len() }> {
     /// Allocated with the first command of a kind.
-    kinds: [OnceLock<Box<KindCounters>>; OpKind::ALL.len()],
+    kinds: [OnceLock<Box<KindCounters>>; N],
+    of: PhantomData<K>,
 }
 
 #[derive(Debug)]
@@ -28,18 +31,47 @@ struct KindCounters {
 
 /// Commands of one kind with the same latency, counted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Batch {
-    pub(crate) kind: OpKind,
+pub(crate) struct Batch<K = OpKind> {
+    pub(crate) kind: K,
     pub(crate) operations: u64,
     pub(crate) bytes: u64,
     pub(crate) errors: u64,
     pub(crate) latency_ns: u64,
 }
 
-impl Counters {
+impl<K: Copy> Batch<K> {
+    /// The same as operations of another kind.
+    pub(crate) fn of_kind<O>(&self, kind: O) -> Batch<O> {
+        let Self {
+            operations,
+            bytes,
+            errors,
+            latency_ns,
+            ..
+        } = *self;
+        Batch {
+            kind,
+            operations,
+            bytes,
+            errors,
+            latency_ns,
+        }
+    }
+}
+
+impl<K, const N: usize> Default for Counters<K, N> {
+    fn default() -> Self {
+        Self {
+            kinds: std::array::from_fn(|_| OnceLock::new()),
+            of: PhantomData,
+        }
+    }
+}
+
+impl<K: Kind<N>, const N: usize> Counters<K, N> {
     /// Counts a batch. Only the writer calls this.
-    pub(crate) fn record(&self, batch: &Batch) {
-        let counters = self.kinds[batch.kind as usize].get_or_init(Box::default);
+    pub(crate) fn record(&self, batch: &Batch<K>) {
+        let counters = self.kinds[batch.kind.index()].get_or_init(Box::default);
         add(&counters.operations, batch.operations);
         add(&counters.bytes, batch.bytes);
         if batch.errors > 0 {
@@ -57,8 +89,8 @@ impl Counters {
     }
 
     /// Adds what was counted so far.
-    pub(crate) fn add_to(&self, total: &mut IoStatistics) {
-        for (kind, counters) in OpKind::ALL.into_iter().zip(&self.kinds) {
+    pub(crate) fn add_to(&self, total: &mut Statistics<K, N>) {
+        for (kind, counters) in K::ALL.into_iter().zip(&self.kinds) {
             if let Some(counters) = counters.get() {
                 *total.kind_mut(kind) += &counters.snapshot();
             }
@@ -103,24 +135,33 @@ fn add(counter: &AtomicU64, more: u64) {
 }
 
 /// The sum of many counters: of open connections, and of those that have ended.
-#[derive(Debug, Default)]
-pub(crate) struct Totals {
-    inner: Mutex<TotalsInner>,
+#[derive(Debug)]
+pub(crate) struct Totals<K = OpKind, const N: usize = { OpKind::ALL.len() }> {
+    inner: Mutex<TotalsInner<K, N>>,
 }
 
-#[derive(Debug, Default)]
-struct TotalsInner {
-    live: Vec<Arc<Counters>>,
-    ended: IoStatistics,
+#[derive(Debug)]
+struct TotalsInner<K, const N: usize> {
+    live: Vec<Arc<Counters<K, N>>>,
+    ended: Statistics<K, N>,
 }
 
-impl Totals {
-    pub(crate) fn enter(&self, counters: &Arc<Counters>) {
+impl<K, const N: usize> Default for Totals<K, N> {
+    fn default() -> Self {
+        let (live, ended) = (Vec::new(), Statistics::default());
+        Self {
+            inner: Mutex::new(TotalsInner { live, ended }),
+        }
+    }
+}
+
+impl<K: Kind<N>, const N: usize> Totals<K, N> {
+    pub(crate) fn enter(&self, counters: &Arc<Counters<K, N>>) {
         self.lock().live.push(Arc::clone(counters));
     }
 
     /// The counters will not change any more.
-    pub(crate) fn leave(&self, counters: &Arc<Counters>) {
+    pub(crate) fn leave(&self, counters: &Arc<Counters<K, N>>) {
         let mut inner = self.lock();
         if let Some(at) = inner
             .live
@@ -132,7 +173,7 @@ impl Totals {
         }
     }
 
-    pub(crate) fn sum(&self) -> IoStatistics {
+    pub(crate) fn sum(&self) -> Statistics<K, N> {
         let inner = self.lock();
         let mut sum = inner.ended.clone();
         for counters in &inner.live {
@@ -142,7 +183,7 @@ impl Totals {
     }
 
     /// Sums are complete between any two statements, so a poisoned lock is used.
-    fn lock(&self) -> MutexGuard<'_, TotalsInner> {
+    fn lock(&self) -> MutexGuard<'_, TotalsInner<K, N>> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -273,23 +273,27 @@ pub enum Transport {
     Iscsi,
     /// iSCSI over RDMA (iSER).
     Iser,
+    /// NFS over TCP, with MOUNT at the same port.
+    Nfs,
 }
 
 impl Transport {
-    /// Which targets are reached through it.
-    pub const fn protocol(self) -> Protocol {
+    /// Which targets are reached through it; `None` for NFS, through which shares are reached.
+    pub const fn protocol(self) -> Option<Protocol> {
         match self {
-            Self::NvmeTcp | Self::NvmeRdma => Protocol::Nvme,
-            Self::Iscsi | Self::Iser => Protocol::Iscsi,
+            Self::NvmeTcp | Self::NvmeRdma => Some(Protocol::Nvme),
+            Self::Iscsi | Self::Iser => Some(Protocol::Iscsi),
+            Self::Nfs => None,
         }
     }
 
-    /// The same protocol over RDMA, for a transport over TCP; `None` for transports over RDMA.
+    /// The same protocol over RDMA, for a transport over TCP; `None` if that is not served, and for
+    /// transports over RDMA.
     pub const fn over_rdma(self) -> Option<Self> {
         match self {
             Self::NvmeTcp => Some(Self::NvmeRdma),
             Self::Iscsi => Some(Self::Iser),
-            Self::NvmeRdma | Self::Iser => None,
+            Self::NvmeRdma | Self::Iser | Self::Nfs => None,
         }
     }
 
@@ -305,6 +309,7 @@ impl Transport {
             Self::NvmeRdma => "nvme+rdma",
             Self::Iscsi => "iscsi",
             Self::Iser => "iser",
+            Self::Nfs => "nfs",
         }
     }
 
@@ -315,6 +320,7 @@ impl Transport {
             "nvme+rdma" => Some(Self::NvmeRdma),
             "iscsi" => Some(Self::Iscsi),
             "iser" => Some(Self::Iser),
+            "nfs" => Some(Self::Nfs),
             _ => None,
         }
     }

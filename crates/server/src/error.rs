@@ -7,8 +7,8 @@ use std::time::Duration;
 use volume::{ByteSize, RestoreError, SaveError, WriteError};
 
 use crate::{
-    CopyFailure, HostName, PortalDefinition, RdmaChoice, RdmaProvider, SessionId, TargetName,
-    VolumeName,
+    CopyFailure, HostName, PortalDefinition, RdmaChoice, RdmaProvider, SessionId, ShareName,
+    TargetName, VolumeName,
 };
 
 /// Why the server rejected a request. Nothing has changed when this is returned.
@@ -26,6 +26,9 @@ pub enum ServerError {
     /// No such portal.
     #[error("there is no portal {0}; `ramport portal ls` lists those that exist")]
     UnknownPortal(PortalDefinition),
+    /// No such share.
+    #[error("there is no share {0}; `ramport share ls` lists those that exist")]
+    UnknownShare(ShareName),
     /// No such referral.
     #[error("there is no referral to {0}; `ramport referral ls` lists those that exist")]
     UnknownReferral(PortalDefinition),
@@ -48,6 +51,9 @@ pub enum ServerError {
     /// The name is taken.
     #[error("target {0} already exists; change it, or choose another name")]
     TargetExists(TargetName),
+    /// The name is taken.
+    #[error("share {0} already exists; change it, or choose another name")]
+    ShareExists(ShareName),
     /// The name is taken.
     #[error("host {0} already exists; change it, or choose another name")]
     HostExists(HostName),
@@ -237,6 +243,16 @@ pub enum ServerError {
         /// How many sessions.
         sessions: usize,
     },
+    /// Clients use the share.
+    #[error(
+        "share {share} is used by {sessions} sessions; unmount it on its clients, or end the sessions"
+    )]
+    ShareInUse {
+        /// The share.
+        share: ShareName,
+        /// How many sessions.
+        sessions: usize,
+    },
     /// A target's list names the host.
     #[error("host {host} is on the host list of {target}; remove it from the list first")]
     HostInUse {
@@ -252,6 +268,16 @@ pub enum ServerError {
     OpenToNetwork {
         /// The target.
         target: TargetName,
+        /// The portal.
+        portal: PortalDefinition,
+    },
+    /// A share would be open to the network without an explicit setting.
+    #[error(
+        "share {share} has no client list, and portal {portal} is reachable from other machines; list its clients (--client 192.0.2.0/24), or allow every address (--client 0.0.0.0/0 --client ::/0)"
+    )]
+    ShareOpenToNetwork {
+        /// The share.
+        share: ShareName,
         /// The portal.
         portal: PortalDefinition,
     },
@@ -368,10 +394,12 @@ impl ServerError {
             | Self::UnknownHost(_)
             | Self::UnknownPortal(_)
             | Self::UnknownReferral(_)
+            | Self::UnknownShare(_)
             | Self::UnknownSession(_)
             | Self::UnknownNamespace { .. } => ErrorKind::NotFound,
             Self::VolumeExists(_)
             | Self::TargetExists(_)
+            | Self::ShareExists(_)
             | Self::HostExists(_)
             | Self::PortalExists(_)
             | Self::ReferralExists(_)
@@ -384,8 +412,10 @@ impl ServerError {
             | Self::MemberOffered { .. }
             | Self::VolumeInUse { .. }
             | Self::TargetInUse { .. }
+            | Self::ShareInUse { .. }
             | Self::HostInUse { .. }
             | Self::OpenToNetwork { .. }
+            | Self::ShareOpenToNetwork { .. }
             | Self::MachineInUse
             | Self::RdmaProvider { .. }
             | Self::ShrinkLosesData { .. } => ErrorKind::Conflict,
@@ -419,6 +449,7 @@ impl ServerError {
             Self::VolumeInUse { .. }
             | Self::ShrinkLosesData { .. }
             | Self::TargetInUse { .. }
+            | Self::ShareInUse { .. }
             | Self::Copy(CopyFailure::HoldsData(_)) => true,
             Self::Save { source, .. } => {
                 matches!(**source, SaveError::File(WriteError::OtherSave { .. }))

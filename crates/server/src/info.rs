@@ -9,8 +9,9 @@ use volume::filters::FilterSpec;
 use volume::{Availability, CacheStatistics, Damage, MirrorInfo, PathInfo, VolumeSpec, WriteLock};
 
 use crate::{
-    HostDefinition, HostName, IoStatistics, PortalDefinition, RdmaProvider, RdmaSegmentation,
-    RdmaStatistics, TargetDefinition, TargetName, Transport, VolumeName,
+    FileStatistics, HostDefinition, HostName, IoStatistics, PortalDefinition, RdmaProvider,
+    RdmaSegmentation, RdmaStatistics, ShareDefinition, ShareName, TargetDefinition, TargetName,
+    Transport, VolumeName,
 };
 
 /// A volume as it is now.
@@ -66,6 +67,25 @@ pub struct TargetInfo {
     pub statistics: IoStatistics,
 }
 
+/// A share as it is now.
+#[derive(Clone, Debug)]
+pub struct ShareInfo {
+    /// What was defined.
+    pub definition: ShareDefinition,
+    /// When it was created or last erased.
+    pub created: SystemTime,
+    /// Bytes of memory that its files take, with their names and attributes.
+    pub used_bytes: u64,
+    /// How many bytes more they may take.
+    pub free_bytes: u64,
+    /// How many files it has, besides its root.
+    pub files: u64,
+    /// How many sessions have used it and are still open.
+    pub sessions: usize,
+    /// What clients have done to it.
+    pub statistics: FileStatistics,
+}
+
 /// A host as it is now.
 #[derive(Clone, Debug)]
 pub struct HostInfo {
@@ -117,14 +137,15 @@ pub struct RdmaInfo {
 }
 
 /// A session: a host connected to a target through a portal. For NVMe this is a controller with all
-/// its queues, for iSCSI a session with all its connections.
+/// its queues, for iSCSI a session with all its connections. For NFS it is one connection of a client,
+/// which may use several shares.
 #[derive(Clone, Debug)]
 pub struct SessionInfo {
     /// Its number, never used twice while the server runs.
     pub id: SessionId,
-    /// The target; none for a session with the discovery service.
+    /// The target; none for a session with the discovery service, and for NFS.
     pub target: Option<TargetName>,
-    /// The name that the host sent.
+    /// The name that the host sent; for NFS, its address.
     pub host: HostName,
     /// The address of the host's first connection.
     pub peer: SocketAddr,
@@ -136,7 +157,7 @@ pub struct SessionInfo {
     pub connections: usize,
     /// When it began.
     pub since: SystemTime,
-    /// What it has done.
+    /// What it has done; for NFS, reads, writes and commits of files.
     pub statistics: IoStatistics,
 }
 
@@ -164,6 +185,15 @@ pub enum SessionProtocol {
         parameters: Vec<(&'static str, String)>,
         /// Its connections, oldest first.
         connections: Vec<IscsiConnection>,
+    },
+    /// A connection of an NFS client.
+    Nfs {
+        /// The transport of its portal.
+        transport: Transport,
+        /// The shares that it has used, by name.
+        shares: Vec<ShareName>,
+        /// What it has done, by procedure.
+        operations: FileStatistics,
     },
 }
 

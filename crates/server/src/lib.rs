@@ -1,5 +1,5 @@
-//! The server: targets that offer volumes, portals where hosts connect, and the sessions of these
-//! hosts.
+//! The server: targets that offer volumes, shares of files, portals where hosts connect, and the
+//! sessions of these hosts.
 //!
 //! This crate alone connects all others. The control plane holds a [`Server`]: it is synchronous
 //! and shared between threads, and each call is a transaction that either takes effect as a whole
@@ -20,14 +20,19 @@ mod identity;
 mod info;
 mod iscsi;
 mod names;
+mod nfs;
 mod nvme_target;
+mod ramfs;
 mod registry;
 mod reservation_saves;
 mod server;
+mod share;
 mod statistics;
+mod unsent;
 mod views;
 mod volume_handle;
 
+pub use ::nfs::{ExportOptions, Procedure as FileProcedure, Squash};
 pub use capacity::Capacity;
 pub use copying::{CopyFailure, CopyOptions, CopyPlace, CopyProgress, copy_outside};
 pub use definitions::{
@@ -45,9 +50,10 @@ pub use identity::{
 };
 pub use info::{
     Attachment, HostInfo, IscsiConnection, IscsiState, PortalInfo, RdmaInfo, SessionId,
-    SessionInfo, SessionProtocol, TargetInfo, ThreadInfo, VolumeInfo,
+    SessionInfo, SessionProtocol, ShareInfo, TargetInfo, ThreadInfo, VolumeInfo,
 };
-pub use names::{HostName, NameFault, Protocol, TargetName, VolumeName};
+pub use names::{HostName, NameFault, Protocol, ShareName, TargetName, VolumeName};
+pub use nfs::FileStatistics;
 pub use remote::{
     Form as RemoteForm, IO_TIMEOUT_DEFAULT, RemoteError, check_url, probe as probe_remote,
 };
@@ -56,7 +62,8 @@ pub use scsi::{NexusPorts, Registration, Reservation, ReservationType, Reservati
 pub use server::{
     Cores, NewSnapshot, ReservationFeed, Server, ServerConfig, check_exposure, machine,
 };
-pub use statistics::{IoStatistics, KindStatistics, Latency};
+pub use share::{ShareDefinition, ShareKind};
+pub use statistics::{IoStatistics, Kind, KindStatistics, Latency, Statistics};
 pub use volume::copy::{Copied, CopyError, Verify};
 pub use volume::{
     Availability, ByteSize, DriveError, Driver, HostMemory, ManagedVolume, PathInfo, Progress,

@@ -26,6 +26,9 @@ pub enum NameFault {
     /// It begins like an iSCSI qualified name but does not continue like one.
     #[error("is not an iSCSI qualified name; write iqn.YEAR-MONTH.REVERSED.DOMAIN:WORD")]
     NotAnIqn,
+    /// It would be a step of a path.
+    #[error("is a step of a path, not a name; choose another")]
+    Dots,
     /// It is the name of something that always exists.
     #[error("is reserved for the discovery service; choose another")]
     Reserved,
@@ -34,6 +37,10 @@ pub enum NameFault {
 /// A volume's name: 1 to 64 of `A-Z a-z 0-9 . _ -`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VolumeName(String);
+
+/// A share's name, of the same form as that of a volume. Clients mount `/NAME`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ShareName(String);
 
 /// A target's name: an iSCSI name (`iqn.`, `eui.`, `naa.`), an NQN, or another name of up to 223
 /// bytes that NVMe hosts accept as one (with a warning).
@@ -45,14 +52,21 @@ pub struct TargetName(String);
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostName(String);
 
-/// The longest volume name.
-const VOLUME_NAME_MAX_BYTES: usize = 64;
+/// The longest name of a volume or a share.
+const WORD_MAX_BYTES: usize = 64;
 /// The longest NVMe Qualified Name.
 const NQN_MAX_BYTES: usize = 223;
 /// The name at which every NVMe discovery service answers.
 pub(crate) const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
 
 impl VolumeName {
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl ShareName {
     /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -139,13 +153,19 @@ impl FromStr for VolumeName {
     type Err = NameFault;
 
     fn from_str(text: &str) -> Result<Self, NameFault> {
-        let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-        check(
-            text,
-            VOLUME_NAME_MAX_BYTES,
-            is_allowed,
-            "letters, digits, '.', '_' and '-'",
-        )?;
+        check_word(text)?;
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl FromStr for ShareName {
+    type Err = NameFault;
+
+    fn from_str(text: &str) -> Result<Self, NameFault> {
+        check_word(text)?;
+        if matches!(text, "." | "..") {
+            return Err(NameFault::Dots);
+        }
         Ok(Self(text.to_owned()))
     }
 }
@@ -181,6 +201,12 @@ impl fmt::Display for VolumeName {
     }
 }
 
+impl fmt::Display for ShareName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 impl fmt::Display for TargetName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -191,6 +217,17 @@ impl fmt::Display for HostName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
+}
+
+/// Checks the name of a volume or a share.
+fn check_word(text: &str) -> Result<(), NameFault> {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    check(
+        text,
+        WORD_MAX_BYTES,
+        is_allowed,
+        "letters, digits, '.', '_' and '-'",
+    )
 }
 
 /// iSCSI names are compared in lower case and allow few characters (RFC 7143 §4.2.7.2), so this
@@ -265,6 +302,19 @@ mod tests {
             "x".repeat(65).parse::<VolumeName>(),
             Err(NameFault::TooLong { max_bytes: 64 })
         );
+    }
+
+    #[test]
+    fn a_share_is_one_step_of_a_path() {
+        assert!("db-1.log_a".parse::<ShareName>().is_ok());
+        assert!("...".parse::<ShareName>().is_ok());
+        for dots in [".", ".."] {
+            assert_eq!(dots.parse::<ShareName>(), Err(NameFault::Dots), "{dots}");
+        }
+        assert!(matches!(
+            "/db".parse::<ShareName>(),
+            Err(NameFault::Character { character: '/', .. })
+        ));
     }
 
     #[test]

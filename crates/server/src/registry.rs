@@ -12,9 +12,11 @@ use nvme::controller::{ControllerId, PortalNumber};
 use crate::access::Grant;
 use crate::counters::Totals;
 use crate::iscsi::{Member as IscsiMember, Negotiated};
+use crate::nfs::Member as NfsMember;
 use crate::nvme_target::NvmeTarget;
 use crate::{
-    HostName, IscsiConnection, SessionId, SessionInfo, SessionProtocol, TargetName, Transport,
+    HostName, IscsiConnection, SessionId, SessionInfo, SessionProtocol, ShareName, TargetName,
+    Transport,
 };
 
 /// The connections and sessions that exist. No other lock is taken under this one. It is taken when
@@ -43,6 +45,8 @@ pub(crate) enum Member {
     Controller(Arc<NvmeTarget>, ControllerId, Transport),
     /// An iSCSI session, with what was negotiated at its first login.
     Iscsi(IscsiMember, Arc<Negotiated>),
+    /// A connection of an NFS client.
+    Nfs(Arc<NfsMember>),
 }
 
 impl Member {
@@ -51,13 +55,21 @@ impl Member {
         match self {
             Self::Controller(target, ..) => target.name(),
             Self::Iscsi(member, _) => member.target_name(),
+            Self::Nfs(_) => None,
         }
     }
 
     fn as_iscsi(&self) -> Option<&IscsiMember> {
         match self {
-            Self::Controller(..) => None,
+            Self::Controller(..) | Self::Nfs(_) => None,
             Self::Iscsi(member, _) => Some(member),
+        }
+    }
+
+    fn as_nfs(&self) -> Option<&Arc<NfsMember>> {
+        match self {
+            Self::Controller(..) | Self::Iscsi(..) => None,
+            Self::Nfs(member) => Some(member),
         }
     }
 
@@ -65,6 +77,7 @@ impl Member {
         match (self, other) {
             (Self::Controller(a, x, _), Self::Controller(b, y, _)) => Arc::ptr_eq(a, b) && x == y,
             (Self::Iscsi(a, _), Self::Iscsi(b, _)) => a.is(b),
+            (Self::Nfs(a), Self::Nfs(b)) => Arc::ptr_eq(a, b),
             _ => false,
         }
     }
@@ -77,6 +90,7 @@ impl Member {
                 target.with(|subsystem| subsystem.delete_controller(*controller));
             }
             Self::Iscsi(member, _) => member.end(within),
+            Self::Nfs(member) => member.end(),
         }
     }
 }
@@ -121,7 +135,7 @@ impl Registry {
         host: &HostName,
     ) -> (SessionId, Arc<Totals>) {
         let link = match &member {
-            Member::Controller(..) => None,
+            Member::Controller(..) | Member::Nfs(_) => None,
             Member::Iscsi(_, negotiated) => Some(Link {
                 id: accepted.id,
                 peer: accepted.peer,
@@ -201,6 +215,20 @@ impl Registry {
         inner.sessions.values().filter(is_of).count()
     }
 
+    /// How many open sessions have used each share.
+    pub(crate) fn sessions_by_share(&self) -> BTreeMap<ShareName, usize> {
+        let members: Vec<_> = {
+            let inner = self.lock();
+            let members = inner.sessions.values().map(|session| &session.member);
+            members.filter_map(Member::as_nfs).cloned().collect()
+        };
+        let mut sessions = BTreeMap::new();
+        for share in members.iter().flat_map(|member| member.shares()) {
+            *sessions.entry(share).or_default() += 1;
+        }
+        sessions
+    }
+
     /// The iSCSI sessions.
     pub(crate) fn iscsi_sessions(&self) -> Vec<IscsiMember> {
         let inner = self.lock();
@@ -277,6 +305,8 @@ impl Session {
                 target.with(|subsystem| subsystem.set_access(*controller, grant.access));
             }
             Member::Iscsi(member, _) => member.set_grant(grant),
+            // Each call is checked on its own.
+            Member::Nfs(_) => {}
         }
     }
 
@@ -300,6 +330,7 @@ impl Session {
                     parameters: negotiated.keys.clone(),
                     connections: self.links.iter().map(Link::info).collect(),
                 },
+                Member::Nfs(member) => member.protocol(),
             },
             connections: self.connections,
             since: self.since,

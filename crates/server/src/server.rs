@@ -12,6 +12,7 @@ mod copies;
 mod hosts;
 mod iscsi;
 mod members;
+mod nfs;
 mod nvme;
 mod portals;
 mod rdma;
@@ -20,6 +21,7 @@ mod remote;
 mod reservations;
 mod saves;
 mod sessions;
+mod shares;
 mod snapshots;
 mod targets;
 mod threads;
@@ -40,19 +42,21 @@ use volume::{Budget, Charge, HostMemory, Relay};
 use crate::capacity::{self, Capacity};
 use crate::iscsi::LOGOUT_WITHIN;
 use crate::names::DISCOVERY_NQN;
+use crate::nfs::Exports;
 use crate::nvme_target::NvmeTarget;
 use crate::registry::Registry;
 use crate::reservation_saves::SaveQueue;
 use crate::volume_handle::VolumeHandle;
 use crate::{
-    HostDefinition, HostName, HostPolicy, PortalDefinition, ServerError, StartError,
-    TargetDefinition, TargetName, VolumeName,
+    HostDefinition, HostName, HostPolicy, PortalDefinition, ServerError, ShareDefinition,
+    ShareName, StartError, TargetDefinition, TargetName, VolumeName,
 };
 pub use reservations::ReservationFeed;
 pub use snapshots::NewSnapshot;
 
 use portals::PortalEntry;
 use rdma::Rdma;
+use shares::ShareEntry;
 use targets::{Service, TargetEntry};
 use threads::ThreadTotals;
 
@@ -120,6 +124,8 @@ struct Core {
     /// The number of soft threshold crossings that initiators were notified of.
     told_of_short_space: AtomicU64,
     discovery: Arc<NvmeTarget>,
+    /// The shares as NFS connections see them, and what these connections share.
+    exports: Exports,
     handle: ReactorHandle,
 }
 
@@ -134,6 +140,9 @@ struct State {
     /// The volume that holds each volume which is held.
     holders: BTreeMap<VolumeName, VolumeName>,
     targets: BTreeMap<TargetName, TargetEntry>,
+    shares: BTreeMap<ShareName, ShareEntry>,
+    /// For what all NFS connections share, from the first portal on.
+    nfs_charge: Option<Charge>,
     hosts: BTreeMap<HostName, HostDefinition>,
     portals: BTreeMap<PortalDefinition, PortalEntry>,
     /// Other discovery services.
@@ -181,6 +190,7 @@ impl Server {
             rejected_connections: AtomicU64::new(0),
             told_of_short_space: AtomicU64::new(0),
             discovery: Arc::new(NvmeTarget::discovery(machine, handle.clone())),
+            exports: Exports::new(),
             handle,
         });
         Ok(Self {
@@ -313,6 +323,15 @@ impl Core {
         }
     }
 
+    /// Reserves memory until the charge drops.
+    fn reserve(&self, len_bytes: u64) -> Result<Charge, ServerError> {
+        let charge = self.budget.reserve(len_bytes);
+        charge.map_err(|_| ServerError::OverBudget {
+            needed_bytes: len_bytes,
+            free_bytes: self.budget.free_bytes(),
+        })
+    }
+
     /// Reserves the memory of a connection. Returns `None`, and counts the connection as rejected,
     /// if too little of the budget is free.
     fn charge_connection(&self, len_bytes: u64) -> Option<Charge> {
@@ -376,7 +395,8 @@ impl State {
             .collect();
         for target in targets {
             let protocol = target.name.protocol();
-            let is_reached = |portal: &&&PortalDefinition| portal.transport.protocol() == protocol;
+            let is_reached =
+                |portal: &&&PortalDefinition| portal.transport.protocol() == Some(protocol);
             if let (HostPolicy::Local, Some(&&portal)) =
                 (&target.hosts, outside.iter().find(is_reached))
             {
@@ -390,13 +410,15 @@ impl State {
     }
 }
 
-/// Checks that `targets` and `portals` may exist together: a target without a host list is not
-/// offered through a portal that other machines can reach.
+/// Checks that `targets`, `shares` and `portals` may exist together: a target without a host list, or
+/// a share without a client list, is not offered through a portal that other machines can reach.
 pub fn check_exposure<'a>(
     targets: impl Iterator<Item = &'a TargetDefinition>,
-    portals: impl Iterator<Item = &'a PortalDefinition>,
+    shares: impl Iterator<Item = &'a ShareDefinition>,
+    portals: impl Iterator<Item = &'a PortalDefinition> + Clone,
 ) -> Result<(), ServerError> {
-    State::check_exposure(targets, portals)
+    State::check_exposure(targets, portals.clone())?;
+    State::check_share_exposure(shares, portals)
 }
 
 /// An identifier of this machine: derived from its machine ID, or random if it has none, as in

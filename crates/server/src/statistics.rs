@@ -1,15 +1,30 @@
 //! Counters and latencies of volumes, targets and sessions, as values.
 
+use std::marker::PhantomData;
 use std::ops::AddAssign;
 use std::time::Duration;
 
 use block::OpKind;
 
-/// Counters since the start, by kind of operation.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct IoStatistics {
-    kinds: [KindStatistics; OpKind::ALL.len()],
+/// A kind of operation that is counted on its own. `N` is the number of kinds.
+pub trait Kind<const N: usize>: Copy + 'static {
+    /// Every kind, in the order of its index.
+    const ALL: [Self; N];
+
+    /// Its place in [`Self::ALL`].
+    fn index(self) -> usize;
 }
+
+/// Counters since the start, by kind of operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Statistics<K, const N: usize> {
+    kinds: [KindStatistics; N],
+    of: PhantomData<K>,
+}
+
+/// Counters of operations on volumes. Operations of NFS that read, write or commit files are counted
+/// beside them.
+pub type IoStatistics = Statistics<OpKind, { OpKind::ALL.len() }>;
 
 /// Counters of one kind of operation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -166,21 +181,36 @@ impl AddAssign<&Self> for Latency {
     }
 }
 
-impl From<[KindStatistics; OpKind::ALL.len()]> for IoStatistics {
-    /// The counters of each kind, in the order of [`OpKind::ALL`].
-    fn from(kinds: [KindStatistics; OpKind::ALL.len()]) -> Self {
-        Self { kinds }
+impl Kind<{ OpKind::ALL.len() }> for OpKind {
+    const ALL: [Self; OpKind::ALL.len()] = OpKind::ALL;
+
+    fn index(self) -> usize {
+        self as usize
     }
 }
 
-impl IoStatistics {
+impl<K, const N: usize> From<[KindStatistics; N]> for Statistics<K, N> {
+    /// The counters of each kind, in the order of [`Kind::ALL`].
+    fn from(kinds: [KindStatistics; N]) -> Self {
+        let of = PhantomData;
+        Self { kinds, of }
+    }
+}
+
+impl<K, const N: usize> Default for Statistics<K, N> {
+    fn default() -> Self {
+        Self::from(std::array::from_fn(|_| KindStatistics::default()))
+    }
+}
+
+impl<K: Kind<N>, const N: usize> Statistics<K, N> {
     /// Counters of one kind.
-    pub fn kind(&self, kind: OpKind) -> &KindStatistics {
-        &self.kinds[kind as usize]
+    pub fn kind(&self, kind: K) -> &KindStatistics {
+        &self.kinds[kind.index()]
     }
 
-    pub(crate) fn kind_mut(&mut self, kind: OpKind) -> &mut KindStatistics {
-        &mut self.kinds[kind as usize]
+    pub(crate) fn kind_mut(&mut self, kind: K) -> &mut KindStatistics {
+        &mut self.kinds[kind.index()]
     }
 
     /// What was counted since `earlier`, a previous value of the same counters. Everything, if a
@@ -207,8 +237,8 @@ impl IoStatistics {
     }
 
     /// Every kind with its counters.
-    pub fn kinds(&self) -> impl Iterator<Item = (OpKind, &KindStatistics)> {
-        OpKind::ALL.into_iter().zip(&self.kinds)
+    pub fn kinds(&self) -> impl Iterator<Item = (K, &KindStatistics)> {
+        K::ALL.into_iter().zip(&self.kinds)
     }
 }
 
@@ -224,7 +254,7 @@ impl KindStatistics {
     }
 }
 
-impl AddAssign<&Self> for IoStatistics {
+impl<K, const N: usize> AddAssign<&Self> for Statistics<K, N> {
     fn add_assign(&mut self, other: &Self) {
         for (mine, theirs) in self.kinds.iter_mut().zip(&other.kinds) {
             *mine += theirs;

@@ -2,12 +2,13 @@
 //! commands. Connections of all protocols use this on the data path, where it takes no lock.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use block::{OpKind, Pinned, Volume};
+use block::{Pinned, Volume};
 use session::SourceId;
 
 use crate::counters::{Batch, Counters, Totals};
+use crate::unsent::{Done, Unsent};
 
 /// The volumes of a connection by `K`, the protocol's number. `P` is what the protocol stores with
 /// each.
@@ -16,8 +17,7 @@ pub(crate) struct Views<K, P> {
     /// The index of the entry used last: most connections use one volume.
     last: usize,
     regions: Regions,
-    /// Commands completed in this turn, until their latency is known.
-    batches: Vec<PendingBatch<K>>,
+    unsent: Unsent<K>,
     /// The totals to which all counters belong, besides the volume's: of the portal, the thread, the
     /// session and the target.
     sums: Vec<Arc<Totals>>,
@@ -51,27 +51,6 @@ struct Regions {
     retired: Vec<(SourceId, Arc<dyn Volume>)>,
 }
 
-struct PendingBatch<K> {
-    key: K,
-    /// The instant up to which the batch's latency is counted so far.
-    now: Instant,
-    batch: Batch,
-}
-
-/// A command that has ended.
-pub(crate) struct Done<K> {
-    pub(crate) key: K,
-    pub(crate) kind: OpKind,
-    pub(crate) bytes: u64,
-    pub(crate) is_success: bool,
-    pub(crate) started: Instant,
-    /// When the protocol completed it.
-    pub(crate) now: Instant,
-}
-
-/// The most batches of one turn. Further batches are counted before their replies are sent.
-const BATCHES_MAX: usize = 32;
-
 impl<K: Copy + Ord, P> Views<K, P> {
     /// Nothing is looked up yet; counts in the totals `sums`.
     pub(crate) fn new(sums: Vec<Arc<Totals>>) -> Self {
@@ -79,7 +58,7 @@ impl<K: Copy + Ord, P> Views<K, P> {
             entries: Vec::new(),
             last: 0,
             regions: Regions::default(),
-            batches: Vec::new(),
+            unsent: Unsent::default(),
             sums,
         }
     }
@@ -160,56 +139,16 @@ impl<K: Copy + Ord, P> Views<K, P> {
 
     /// Notes a command that has ended. Its latency is known when its reply is sent.
     pub(crate) fn note(&mut self, done: &Done<K>) {
-        let latency_ns = nanos(done.now.saturating_duration_since(done.started));
-        let bytes = if done.is_success { done.bytes } else { 0 };
-        if let Some(last) = self.batches.last_mut()
-            && last.key == done.key
-            && last.batch.kind == done.kind
-            && last.batch.latency_ns == latency_ns
-            && last.now == done.now
-        {
-            last.batch.operations += 1;
-            last.batch.bytes += bytes;
-            last.batch.errors += u64::from(!done.is_success);
-            return;
-        }
-        let pending = PendingBatch {
-            key: done.key,
-            now: done.now,
-            batch: Batch {
-                kind: done.kind,
-                operations: 1,
-                bytes,
-                errors: u64::from(!done.is_success),
-                latency_ns,
-            },
-        };
-        if self.batches.len() < BATCHES_MAX {
-            self.batches.push(pending);
-        } else {
-            self.record(&pending, done.now);
-        }
-    }
-
-    fn record(&self, pending: &PendingBatch<K>, sent: Instant) {
-        let waited = sent.saturating_duration_since(pending.now);
-        let batch = Batch {
-            latency_ns: pending.batch.latency_ns + nanos(waited),
-            ..pending.batch
-        };
-        let place = self.entries.binary_search_by_key(&pending.key, |v| v.key);
-        if let Ok(at) = place {
-            self.entries[at].counters.record(&batch);
+        if let Some((key, batch)) = self.unsent.note(done) {
+            record(&self.entries, key, &batch);
         }
     }
 
     /// The replies of the noted commands were sent.
     pub(crate) fn handle_sent(&mut self, now: Instant) {
-        let mut batches = std::mem::take(&mut self.batches);
-        for pending in batches.drain(..) {
-            self.record(&pending, now);
-        }
-        self.batches = batches;
+        let entries = &self.entries;
+        self.unsent
+            .handle_sent(now, |key, batch| record(entries, key, batch));
     }
 
     /// Nothing is waiting to be sent any more.
@@ -234,6 +173,8 @@ impl<K: Copy + Ord, P> Views<K, P> {
     }
 }
 
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+fn record<K: Ord, P>(entries: &[Entry<K, P>], key: K, batch: &Batch) {
+    if let Ok(at) = entries.binary_search_by_key(&&key, |entry| &entry.key) {
+        entries[at].counters.record(batch);
+    }
 }

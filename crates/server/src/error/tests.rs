@@ -34,6 +34,17 @@ fn tcp() -> PortalDefinition {
     portal(Transport::NvmeTcp, RdmaChoice::Auto)
 }
 
+fn share() -> ShareName {
+    "db".parse().expect("a name")
+}
+
+fn open_share() -> ServerError {
+    ServerError::ShareOpenToNetwork {
+        share: share(),
+        portal: portal(Transport::Nfs, RdmaChoice::Auto),
+    }
+}
+
 fn in_use() -> io::Error {
     io::Error::other("Address already in use")
 }
@@ -104,11 +115,13 @@ fn messages_of_rejected_requests() {
         ServerError::UnknownHost(_) => [ServerError::UnknownHost(host())],
         ServerError::UnknownPortal(_) => [ServerError::UnknownPortal(tcp())],
         ServerError::UnknownReferral(_) => [ServerError::UnknownReferral(tcp())],
+        ServerError::UnknownShare(_) => [ServerError::UnknownShare(share())],
         ServerError::UnknownSession(_) => [ServerError::UnknownSession(SessionId(3))],
         ServerError::UnknownNamespace { .. } => [ServerError::UnknownNamespace { target: target(), nsid: 7 }],
         ServerError::VolumeExists(_) => [ServerError::VolumeExists(volume())],
         ServerError::TargetExists(_) => [ServerError::TargetExists(target())],
         ServerError::HostExists(_) => [ServerError::HostExists(host())],
+        ServerError::ShareExists(_) => [ServerError::ShareExists(share())],
         ServerError::PortalExists(_) => [ServerError::PortalExists(tcp())],
         ServerError::ReferralExists(_) => [ServerError::ReferralExists(tcp())],
         ServerError::ReferralToSelf(_) => [ServerError::ReferralToSelf(tcp())],
@@ -133,8 +146,10 @@ fn messages_of_rejected_requests() {
         ServerError::VolumeInUse { .. } => [volume_in_use(2), volume_in_use(0)],
         ServerError::ShrinkLosesData { .. } => [shrink_loses_data()],
         ServerError::TargetInUse { .. } => [ServerError::TargetInUse { target: target(), sessions: 2 }],
+        ServerError::ShareInUse { .. } => [ServerError::ShareInUse { share: share(), sessions: 2 }],
         ServerError::HostInUse { .. } => [ServerError::HostInUse { host: host(), target: target() }],
         ServerError::OpenToNetwork { .. } => [ServerError::OpenToNetwork { target: target(), portal: tcp() }],
+        ServerError::ShareOpenToNetwork { .. } => [open_share()],
         ServerError::Chap { .. } => [ServerError::Chap {
             owner: ChapOwner::Host(host()),
             fault: ChapFault::SecretLength,
@@ -181,6 +196,7 @@ fn messages_of_values_that_cannot_be() {
         NameFault::TooLong { .. } => [NameFault::TooLong { max_bytes: 64 }],
         NameFault::Character { .. } => [NameFault::Character { character: '/', allowed: "letters and digits" }],
         NameFault::NotAnIqn => [NameFault::NotAnIqn],
+        NameFault::Dots => [NameFault::Dots],
         NameFault::Reserved => [NameFault::Reserved],
     });
     let chap = every_variant!(ChapFault {

@@ -254,7 +254,7 @@ impl State {
     pub(super) fn iscsi_groups(&self) -> BTreeSet<PortalGroup> {
         let portals = self.portals.keys();
         portals
-            .filter(|portal| portal.transport.protocol() == Protocol::Iscsi)
+            .filter(|portal| portal.transport.protocol() == Some(Protocol::Iscsi))
             .map(|portal| portal.group)
             .collect()
     }

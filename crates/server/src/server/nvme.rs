@@ -85,7 +85,7 @@ impl Core {
         let mut records = Vec::new();
         let portals = state.portals.iter();
         for (portal, entry) in
-            portals.filter(|(portal, _)| portal.transport.protocol() == Protocol::Nvme)
+            portals.filter(|(portal, _)| portal.transport.protocol() == Some(Protocol::Nvme))
         {
             let record = DiscoveryRecord {
                 kind: SubsystemType::Current,

@@ -8,10 +8,12 @@ use net::{Acceptor, ListenerId};
 use nvme::controller::PortalNumber;
 
 use super::iscsi::{IscsiPortal, IscsiPortalId};
+use super::nfs::{NfsPortal, NfsPortalId};
 use super::nvme::{NvmePortal, NvmePortalId};
 use super::rdma::RdmaBinding;
 use super::{Server, State};
 use crate::counters::Totals;
+use crate::nfs::SHARED_BYTES;
 use crate::{
     IoStatistics, PortalDefinition, PortalInfo, RdmaChoice, RdmaInfo, ServerError, Transport,
 };
@@ -52,7 +54,8 @@ const PORTALS_MAX: usize = 256;
 
 impl Server {
     /// Opens a portal and returns it with its real port (port 0 lets the system choose). Fails for
-    /// an address that other machines can reach while a target has no host list.
+    /// an address that other machines can reach while a target has no host list, or a share no client
+    /// list.
     pub fn add_portal(&self, portal: PortalDefinition) -> Result<PortalDefinition, ServerError> {
         if portal.rdma != RdmaChoice::default() && !portal.transport.is_rdma() {
             return Err(ServerError::NoRdma(portal));
@@ -61,6 +64,9 @@ impl Server {
         let port = {
             let mut state = self.state();
             state.check_new_portal(&portal)?;
+            if portal.transport == Transport::Nfs && state.nfs_charge.is_none() {
+                state.nfs_charge = Some(self.core().reserve(SHARED_BYTES)?);
+            }
             state.take_port()
         };
         let totals = Arc::default();
@@ -129,6 +135,15 @@ impl Server {
                 return self.listen_over_rdma(portal, &acceptor);
             }
             Transport::Iscsi => Arc::new(iscsi(core)),
+            Transport::Nfs => {
+                let (transport, totals) = (portal.transport, Arc::clone(totals));
+                let id = NfsPortalId {
+                    port,
+                    transport,
+                    totals,
+                };
+                Arc::new(NfsPortal { core, id })
+            }
             Transport::Iser => {
                 let acceptor: Arc<dyn MessageAcceptor> = Arc::new(iscsi(core));
                 return self.listen_over_rdma(portal, &acceptor);
@@ -219,7 +234,8 @@ impl State {
             });
         }
         let targets = self.targets.values().map(|target| &target.definition);
-        Self::check_exposure(targets, std::iter::once(portal))
+        Self::check_exposure(targets, std::iter::once(portal))?;
+        Self::check_share_exposure(self.share_definitions(), std::iter::once(portal))
     }
 
     /// A number that no portal has, and that no portal had recently.

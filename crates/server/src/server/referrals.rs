@@ -44,7 +44,7 @@ impl State {
         if referral.rdma != RdmaChoice::default() {
             return Err(ServerError::NoRdma(referral));
         }
-        if referral.transport.protocol() != Protocol::Nvme {
+        if referral.transport.protocol() != Some(Protocol::Nvme) {
             return Err(ServerError::ReferralProtocol(referral));
         }
         if self.portals.keys().any(|open| open.is_beside(&referral)) {

@@ -26,7 +26,8 @@ use crate::access::Grant;
 use crate::counters::Totals;
 use crate::iscsi::{IscsiTarget, Member, Negotiated, SharedSession};
 use crate::registry;
-use crate::views::{Done, Views};
+use crate::unsent::Done;
+use crate::views::Views;
 use crate::{HostName, PortalGroup, Transport};
 
 /// The portal of a connection.

@@ -24,7 +24,8 @@ use super::super::connections::log_end;
 use crate::counters::Totals;
 use crate::nvme_target::NvmeTarget;
 use crate::registry::Member;
-use crate::views::{Done, Views};
+use crate::unsent::Done;
+use crate::views::Views;
 use crate::{HostName, Transport};
 
 /// The prefix of the Host Identifier in the name of a host that gave no name. It is not an NQN, so
@@ -308,6 +309,8 @@ fn may_read(target: &NvmeTarget, controller: ControllerId, nsid: Nsid) -> bool {
 pub(crate) const fn transport_type(transport: Transport) -> TransportType {
     match transport {
         Transport::NvmeRdma => TransportType::Rdma,
-        Transport::NvmeTcp | Transport::Iscsi | Transport::Iser => TransportType::Tcp,
+        Transport::NvmeTcp | Transport::Iscsi | Transport::Iser | Transport::Nfs => {
+            TransportType::Tcp
+        }
     }
 }

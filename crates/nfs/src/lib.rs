@@ -1,0 +1,26 @@
+//! NFS: version 3 with MOUNT, over a byte stream.
+//!
+//! On the path of a byte this crate stands between a runtime (`net`) and file trees: it cuts a stream into RPC calls,
+//! checks them, turns them into operations of a [`file_tree::FileTree`], and encodes the replies. It has no socket,
+//! clock, lock or thread, and knows no kind of tree. The program around it implements [`Backend`] for each connection.
+//!
+//! - [`NfsSession`] — the server's end of one connection;
+//! - [`Export`], [`ExportOptions`] — a tree and how clients may use it;
+//! - [`Backend`] — what the session asks of the program;
+//! - [`ReplyCache`] — replies to calls that must not be executed twice;
+//! - [`Procedure`], [`Completed`] — what is counted.
+//!
+//! Inside, from the stream to the tree: `rpc` (record marking, calls, credentials, replies), `xdr` (bounds-checked
+//! reading and writing), `mount` and `v3` (procedures), `session` (order, output and bounds).
+
+#![forbid(unsafe_code)]
+
+mod backend;
+mod procedure;
+mod reply_cache;
+mod session;
+
+pub use backend::{Backend, Completed, Export, ExportId, ExportOptions, Refusal, Squash};
+pub use procedure::Procedure;
+pub use reply_cache::ReplyCache;
+pub use session::{NfsSession, SessionError};

@@ -1,0 +1,169 @@
+//! The procedures of both programs.
+//!
+//! Read first: RFC 1813 sections 3.3 and 5.2.
+
+/// A procedure of NFS version 3 or MOUNT version 3.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+#[expect(missing_docs, reason = "the names are the specification's")]
+pub enum Procedure {
+    Null,
+    GetAttr,
+    SetAttr,
+    Lookup,
+    Access,
+    ReadLink,
+    Read,
+    Write,
+    Create,
+    MkDir,
+    SymLink,
+    MkNod,
+    Remove,
+    RmDir,
+    Rename,
+    Link,
+    ReadDir,
+    ReadDirPlus,
+    FsStat,
+    FsInfo,
+    PathConf,
+    Commit,
+    MountNull,
+    Mnt,
+    Dump,
+    Umnt,
+    UmntAll,
+    Export,
+}
+
+impl Procedure {
+    /// Every procedure, in the order of [`index`](Self::index): NFS first, by number, then MOUNT, by number.
+    pub const ALL: [Self; 28] = [
+        Self::Null,
+        Self::GetAttr,
+        Self::SetAttr,
+        Self::Lookup,
+        Self::Access,
+        Self::ReadLink,
+        Self::Read,
+        Self::Write,
+        Self::Create,
+        Self::MkDir,
+        Self::SymLink,
+        Self::MkNod,
+        Self::Remove,
+        Self::RmDir,
+        Self::Rename,
+        Self::Link,
+        Self::ReadDir,
+        Self::ReadDirPlus,
+        Self::FsStat,
+        Self::FsInfo,
+        Self::PathConf,
+        Self::Commit,
+        Self::MountNull,
+        Self::Mnt,
+        Self::Dump,
+        Self::Umnt,
+        Self::UmntAll,
+        Self::Export,
+    ];
+    /// How many of them are NFS's.
+    const NFS_COUNT: usize = 22;
+
+    /// The procedure of NFS version 3 with this number.
+    pub(crate) fn of_nfs(number: u32) -> Option<Self> {
+        Self::ALL[..Self::NFS_COUNT].get(number as usize).copied()
+    }
+
+    /// The procedure of MOUNT version 3 with this number.
+    pub(crate) fn of_mount(number: u32) -> Option<Self> {
+        Self::ALL[Self::NFS_COUNT..].get(number as usize).copied()
+    }
+
+    /// Its place in [`ALL`](Self::ALL), for arrays of counters.
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// Whether it belongs to MOUNT.
+    pub const fn is_mount(self) -> bool {
+        self.index() >= Self::NFS_COUNT
+    }
+
+    /// Its name in lower case, as `nfsstat` prints it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::GetAttr => "getattr",
+            Self::SetAttr => "setattr",
+            Self::Lookup => "lookup",
+            Self::Access => "access",
+            Self::ReadLink => "readlink",
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Create => "create",
+            Self::MkDir => "mkdir",
+            Self::SymLink => "symlink",
+            Self::MkNod => "mknod",
+            Self::Remove => "remove",
+            Self::RmDir => "rmdir",
+            Self::Rename => "rename",
+            Self::Link => "link",
+            Self::ReadDir => "readdir",
+            Self::ReadDirPlus => "readdirplus",
+            Self::FsStat => "fsstat",
+            Self::FsInfo => "fsinfo",
+            Self::PathConf => "pathconf",
+            Self::Commit => "commit",
+            Self::MountNull => "mount_null",
+            Self::Mnt => "mount_mnt",
+            Self::Dump => "mount_dump",
+            Self::Umnt => "mount_umnt",
+            Self::UmntAll => "mount_umntall",
+            Self::Export => "mount_export",
+        }
+    }
+
+    /// Whether a second execution would have another result, so that its reply is kept: RFC 1813 section 4.5.
+    pub(crate) const fn is_kept(self) -> bool {
+        matches!(
+            self,
+            Self::SetAttr
+                | Self::Create
+                | Self::MkDir
+                | Self::SymLink
+                | Self::MkNod
+                | Self::Remove
+                | Self::RmDir
+                | Self::Rename
+                | Self::Link
+        )
+    }
+
+    /// Whether a call without credentials (AUTH_NONE) may use it: those that reach no file of a user's, and FSINFO, which
+    /// a client calls before it knows how to authenticate (RFC 2623 section 2.3.2).
+    pub(crate) const fn allows_no_credential(self) -> bool {
+        self.is_mount() && !matches!(self, Self::Mnt) || matches!(self, Self::Null | Self::FsInfo)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_those_of_rfc_1813() {
+        assert_eq!(Procedure::of_nfs(0), Some(Procedure::Null));
+        assert_eq!(Procedure::of_nfs(6), Some(Procedure::Read));
+        assert_eq!(Procedure::of_nfs(21), Some(Procedure::Commit));
+        assert_eq!(Procedure::of_nfs(22), None);
+        assert_eq!(Procedure::of_mount(1), Some(Procedure::Mnt));
+        assert_eq!(Procedure::of_mount(5), Some(Procedure::Export));
+        assert_eq!(Procedure::of_mount(6), None);
+        for (index, procedure) in Procedure::ALL.into_iter().enumerate() {
+            assert_eq!(procedure.index(), index);
+        }
+    }
+}

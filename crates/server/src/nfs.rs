@@ -1,0 +1,247 @@
+//! Shares, and NFS sessions as the registry knows them.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ::nfs::{Export, ExportId, Procedure, Refusal, ReplyCache};
+use block::{Access, HostIdentity};
+use net::{ConnectionId, ReactorHandle};
+use uuid::Uuid;
+
+use crate::access::AccessList;
+use crate::counters::{Counters, Totals};
+use crate::statistics::Kind;
+use crate::{SessionProtocol, ShareName, Statistics, Transport};
+
+const PROCEDURES: usize = Procedure::ALL.len();
+
+/// Counters of the procedures of NFS and MOUNT.
+pub type FileStatistics = Statistics<Procedure, PROCEDURES>;
+pub(crate) type FileCounters = Counters<Procedure, PROCEDURES>;
+pub(crate) type FileTotals = Totals<Procedure, PROCEDURES>;
+
+impl Kind<PROCEDURES> for Procedure {
+    const ALL: [Self; PROCEDURES] = Procedure::ALL;
+
+    fn index(self) -> usize {
+        Procedure::index(self)
+    }
+}
+
+/// A share as connections use it, as of its last change.
+pub(crate) struct Share {
+    pub(crate) name: ShareName,
+    pub(crate) export: Export,
+    pub(crate) access: AccessList,
+    /// The addresses that may use it, as text; all if empty.
+    pub(crate) clients: Vec<String>,
+    pub(crate) totals: Arc<FileTotals>,
+}
+
+impl Share {
+    /// Whether a client at this address may know of the share.
+    pub(crate) fn is_for(&self, address: IpAddr) -> bool {
+        let who = HostIdentity {
+            name: None,
+            address,
+        };
+        self.access.check(who) > Access::Denied
+    }
+
+    /// Why a connection from `peer` may not use the share, if so.
+    pub(crate) fn refusal(&self, peer: SocketAddr) -> Option<Refusal> {
+        let is_port_refused = self.export.options.privileged_port && peer.port() >= PORT_FREE_MIN;
+        (is_port_refused || !self.is_for(peer.ip())).then_some(Refusal::Denied)
+    }
+}
+
+/// The lowest port that any user of a client may connect from.
+const PORT_FREE_MIN: u16 = 1024;
+
+/// What all NFS connections share.
+pub(crate) struct Exports {
+    /// Moves after each change of `shares`.
+    generation: AtomicU64,
+    /// By their IDs.
+    shares: Mutex<Arc<[Arc<Share>]>>,
+    replies: Mutex<ReplyCache>,
+    mounts: Mutex<Mounts>,
+    /// See [`nfs::Backend::write_verifier`].
+    verifier: [u8; 8],
+}
+
+impl Exports {
+    pub(crate) fn new() -> Self {
+        let (verifier, _) = Uuid::new_v4().as_u64_pair();
+        Self {
+            generation: AtomicU64::new(0),
+            shares: Mutex::new(Arc::new([])),
+            replies: Mutex::default(),
+            mounts: Mutex::default(),
+            verifier: verifier.to_be_bytes(),
+        }
+    }
+
+    /// Replaces the shares that connections see.
+    pub(crate) fn publish(&self, shares: impl Iterator<Item = Share>) {
+        let mut shares: Vec<_> = shares.map(Arc::new).collect();
+        shares.sort_by_key(|share| share.export.id);
+        *lock(&self.shares) = shares.into();
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
+    /// A number that stays the same until the shares change. It is read before them.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// The shares, by their IDs.
+    pub(crate) fn shares(&self) -> Arc<[Arc<Share>]> {
+        Arc::clone(&lock(&self.shares))
+    }
+
+    pub(crate) fn with_replies(&self, use_cache: &mut dyn FnMut(&mut ReplyCache)) {
+        use_cache(&mut lock(&self.replies));
+    }
+
+    pub(crate) fn with_mounts<R>(&self, use_mounts: impl FnOnce(&mut Mounts) -> R) -> R {
+        use_mounts(&mut lock(&self.mounts))
+    }
+
+    pub(crate) const fn verifier(&self) -> [u8; 8] {
+        self.verifier
+    }
+}
+
+/// Which client has mounted what, for `showmount -a`, oldest first. It is a hint: clients need not say
+/// when they unmount.
+#[derive(Default)]
+pub(crate) struct Mounts(VecDeque<(IpAddr, Vec<u8>)>);
+
+/// The most mounts that are remembered; older ones are forgotten.
+const MOUNTS_MAX: usize = 256;
+/// The longest path that is remembered.
+const MOUNT_PATH_LEN_MAX: usize = 1024;
+/// The most memory that the replies and mounts of all clients take, in bytes.
+pub(crate) const SHARED_BYTES: u64 =
+    (ReplyCache::BYTES_MAX + MOUNTS_MAX * (MOUNT_PATH_LEN_MAX + 128)) as u64;
+
+impl Mounts {
+    pub(crate) fn add(&mut self, client: IpAddr, path: &[u8]) {
+        self.remove(client, Some(path));
+        if path.len() > MOUNT_PATH_LEN_MAX {
+            return;
+        }
+        if self.0.len() >= MOUNTS_MAX {
+            self.0.pop_front();
+        }
+        self.0.push_back((client, path.to_vec()));
+    }
+
+    /// Forgets a mount of a client, or all of them.
+    pub(crate) fn remove(&mut self, client: IpAddr, path: Option<&[u8]>) {
+        let is_it = |mount: &(IpAddr, Vec<u8>)| {
+            mount.0 == client && path.is_none_or(|path| mount.1 == path)
+        };
+        self.0.retain(|mount| !is_it(mount));
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (IpAddr, &[u8])> {
+        let mounts = self.0.iter();
+        mounts.map(|(client, path)| (*client, path.as_slice()))
+    }
+}
+
+/// An NFS session as the registry knows it: one connection.
+pub(crate) struct Member {
+    connection: ConnectionId,
+    transport: Transport,
+    handle: ReactorHandle,
+    shares: Mutex<BTreeSet<ShareName>>,
+    pub(crate) operations: FileTotals,
+}
+
+impl Member {
+    pub(crate) fn new(
+        connection: ConnectionId,
+        transport: Transport,
+        handle: ReactorHandle,
+    ) -> Self {
+        Self {
+            connection,
+            transport,
+            handle,
+            shares: Mutex::default(),
+            operations: FileTotals::default(),
+        }
+    }
+
+    /// Closes the connection. Not for reactor threads.
+    pub(crate) fn end(&self) {
+        self.handle.close(self.connection);
+    }
+
+    /// The client uses a share.
+    pub(crate) fn uses(&self, share: &ShareName) {
+        lock(&self.shares).insert(share.clone());
+    }
+
+    /// A share does not exist any more.
+    pub(crate) fn forget(&self, share: &ShareName) {
+        lock(&self.shares).remove(share);
+    }
+
+    /// The shares that it has used.
+    pub(crate) fn shares(&self) -> BTreeSet<ShareName> {
+        lock(&self.shares).clone()
+    }
+
+    pub(crate) fn protocol(&self) -> SessionProtocol {
+        SessionProtocol::Nfs {
+            transport: self.transport,
+            shares: self.shares().into_iter().collect(),
+            operations: self.operations.sum(),
+        }
+    }
+}
+
+/// An ID for the files that a share holds from now on. Handles of files that it held before, or that a
+/// share of this name held before a restart, name none of these.
+pub(crate) fn new_export_id() -> ExportId {
+    ExportId(Uuid::new_v4().into_bytes())
+}
+
+/// Values are complete between any two statements, so a poisoned lock is used.
+fn lock<T: ?Sized>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_are_bounded_and_forgotten() {
+        let mut mounts = Mounts::default();
+        let client = |last| IpAddr::from([192, 0, 2, last]);
+        let listed = |mounts: &Mounts| mounts.iter().map(|(at, _)| at).collect::<Vec<_>>();
+        for _ in 0..2 {
+            mounts.add(client(1), b"/db");
+        }
+        mounts.add(client(1), b"/log");
+        mounts.add(client(2), b"/db");
+        mounts.add(client(2), &[b'a'; MOUNT_PATH_LEN_MAX + 1]);
+        assert_eq!(listed(&mounts), [client(1), client(1), client(2)]);
+        mounts.remove(client(1), Some(b"/db"));
+        assert_eq!(listed(&mounts), [client(1), client(2)]);
+        mounts.remove(client(1), None);
+        assert_eq!(listed(&mounts), [client(2)]);
+        for number in 0..MOUNTS_MAX {
+            mounts.add(client(3), number.to_string().as_bytes());
+        }
+        assert_eq!(mounts.iter().count(), MOUNTS_MAX);
+        assert!(!listed(&mounts).contains(&client(2)), "the oldest is gone");
+    }
+}
