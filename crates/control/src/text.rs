@@ -305,7 +305,7 @@ impl FromStr for Portal {
             return Err(PortalFault::NoRdma);
         }
         let (address, group) = match address.rsplit_once(',') {
-            Some((address, tag)) if transport.protocol() == Protocol::Iscsi => {
+            Some((address, tag)) if transport.protocol() == Some(Protocol::Iscsi) => {
                 let tag = tag.parse().map_err(|_| PortalFault::Group)?;
                 (address, PortalGroup(tag))
             }

@@ -59,7 +59,11 @@ impl Collector for EngineCollector {
             ("target", targets),
             ("session", sessions),
         ] {
-            let noun = Noun { noun, by: "kind", name: kind_name };
+            let noun = Noun {
+                noun,
+                by: "kind",
+                name: kind_name,
+            };
             encode_statistics(&noun, &subjects, &mut encoder)?;
         }
         let shares = engine.share_statistics();

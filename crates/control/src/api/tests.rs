@@ -1,4 +1,5 @@
 mod metrics;
+mod shares;
 mod top;
 mod unfinished;
 

@@ -94,7 +94,9 @@ proptest! {
 #[test]
 fn changes_are_shown_by_field() {
     let read = |text: &str| Definitions::from_toml(text).expect("definitions");
-    let before = read("[volumes.a]\nsize = \"1M\"\n[volumes.b]\nsize = \"1M\"\n[shares.s]\nquota = \"1M\"\n[shares.gone]");
+    let before = read(
+        "[volumes.a]\nsize = \"1M\"\n[volumes.b]\nsize = \"1M\"\n[shares.s]\nquota = \"1M\"\n[shares.gone]",
+    );
     let after = read(
         "portals = [\"127.0.0.1\"]\n[volumes.a]\nsize = \"2M\"\nread_only = true\n[targets.t]\nnamespaces = { 1 = \"a\" }\n[shares.s]\noptions = \"ro\"",
     );

@@ -191,7 +191,7 @@ fn write_choices(f: &mut fmt::Formatter<'_>, choices: &[Choice]) -> fmt::Result 
         if at > 0 {
             f.write_str(",")?;
         }
-        choice.fmt(f)?;
+        write!(f, "{choice}")?;
     }
     Ok(())
 }

@@ -246,7 +246,9 @@ fn check_exposure(to: &Definitions) -> Result<(), ServerError> {
     let targets = targets.map(|(name, target)| target.to_server(&name.0));
     let targets: Vec<_> = targets.collect::<Result<_, _>>()?;
     let shares = to.shares.iter();
-    let shares: Vec<_> = shares.map(|(name, share)| share.to_server(&name.0)).collect();
+    let shares: Vec<_> = shares
+        .map(|(name, share)| share.to_server(&name.0))
+        .collect();
     let portals: Vec<_> = to.portal_definitions().collect();
     server::check_exposure(targets.iter(), shares.iter(), portals.iter())
 }

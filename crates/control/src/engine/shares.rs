@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use server::{AddressRange, FileStatistics, Force, ServerError, ShareInfo, ShareName};
 use utoipa::ToSchema;
 
+use super::nfs_views::by_procedure;
 use super::views::unix_s;
 use super::{Contents, Engine, EngineError, KindView};
 use crate::change::Change;
@@ -137,7 +138,10 @@ impl Engine {
     /// Every share, by name.
     pub fn shares(&self) -> Vec<ShareView> {
         let infos = self.server().shares();
-        let mut views: Vec<_> = infos.iter().filter_map(|info| self.share_view(info)).collect();
+        let mut views: Vec<_> = infos
+            .iter()
+            .filter_map(|info| self.share_view(info))
+            .collect();
         sort_by_text(&mut views, |share| &share.name);
         views
     }
@@ -210,10 +214,39 @@ impl Engine {
     }
 }
 
-/// The counters of procedures that were called, by name.
-pub(super) fn by_procedure(statistics: &FileStatistics) -> BTreeMap<String, KindView> {
-    let called = statistics.kinds().filter(|(_, kind)| kind.operations > 0);
-    called
-        .map(|(procedure, kind)| (procedure.name().to_owned(), kind.into()))
-        .collect()
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::engine::LostContents;
+    use crate::testing::{Folder, server_config};
+
+    #[test]
+    fn a_share_is_defined_and_empty_after_a_restart_and_says_so_until_it_is_erased() {
+        let folder = Folder::new();
+        let open = || {
+            let lost_contents = LostContents::default();
+            Engine::open(server_config(), &folder.state(), lost_contents).expect("the engine opens")
+        };
+        let stop = |engine: Engine| engine.stop(Duration::from_secs(1));
+        let name: ShareName = "db".parse().expect("a name");
+        let view = |engine: &Engine| engine.share(&name).expect("it exists");
+        let share = Share {
+            quota: Some(Size(8 << 20)),
+            ..Share::default()
+        };
+        let engine = open();
+        engine.create_share(name.clone(), share).expect("created");
+        let before = view(&engine);
+        assert_eq!(before.contents, Contents::Present);
+        stop(engine);
+        let engine = open();
+        let after = view(&engine);
+        assert_eq!(after.contents, Contents::Lost);
+        assert_eq!(after.quota_bytes, before.quota_bytes);
+        engine.erase_share(&name, Force::No).expect("erased");
+        assert_eq!(view(&engine).contents, Contents::Present);
+        stop(engine);
+    }
 }

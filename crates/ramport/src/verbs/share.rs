@@ -144,7 +144,9 @@ fn show(daemon: &Daemon, share: &ShareView) -> Result<(), Failure> {
     let calls = share.statistics.iter();
     fields.extend(calls.map(|(procedure, calls)| (procedure.as_str(), statistics(calls))));
     let portals: Vec<PortalView> = daemon.client.get("/v1/portals")?;
-    let lines = portals.iter().filter_map(|portal| mount_line(portal, share));
+    let lines = portals
+        .iter()
+        .filter_map(|portal| mount_line(portal, share));
     fields.extend(lines.map(|line| ("mount", line)));
     output::fields(&fields)?;
     if share.contents == Contents::Lost {
@@ -206,7 +208,10 @@ mod tests {
             line("nfs://192.0.2.1:2050", "open").expect("it is open"),
             @"mount -t nfs -o vers=3,proto=tcp,port=2050,mountport=2050,mountproto=tcp,nolock 192.0.2.1:/db /mnt"
         );
-        for (url, host) in [("nfs://[::]:2049", "HOST"), ("nfs://[2001:db8::1]:2049", "[2001:db8::1]")] {
+        for (url, host) in [
+            ("nfs://[::]:2049", "HOST"),
+            ("nfs://[2001:db8::1]:2049", "[2001:db8::1]"),
+        ] {
             let line = line(url, "open").expect("it is open");
             assert!(line.contains(&format!(" {host}:/db ")), "{line}");
         }

@@ -79,7 +79,8 @@ fn tree(all: &Everything) -> Node {
     let elsewhere = all
         .sessions
         .iter()
-        .filter(|session| session.target.is_none());
+        .filter(|session| session.target.is_none() && session.nfs.is_none());
+    let nfs = all.sessions.iter().filter(|session| session.nfs.is_some());
     let groups = [
         (
             "targets",
@@ -96,6 +97,7 @@ fn tree(all: &Everything) -> Node {
                 .collect(),
         ),
         ("hosts", all.hosts.iter().map(host_node).collect()),
+        ("nfs sessions", nfs.map(session_node).collect()),
         ("discovery sessions", elsewhere.map(session_node).collect()),
     ];
     Node {

@@ -1,4 +1,4 @@
-//! Shares over REST, in metrics, and after a restart.
+//! Shares over REST.
 
 use super::*;
 use crate::engine::EngineError;
@@ -16,7 +16,10 @@ fn a_patch_changes_what_it_names_and_nothing_else() {
     let made = told(&daemon, "POST", "/v1/shares/db", share, 201);
     assert_eq!(made["path"], "/db");
     assert_eq!(made["quota_bytes"], 8 << 20);
-    assert_eq!((&made["files"], &made["contents"]), (&0.into(), &"present".into()));
+    assert_eq!(
+        (&made["files"], &made["contents"]),
+        (&0.into(), &"present".into())
+    );
     let patch = json!({"options": "rw,anonuid=0", "files_max": 7});
     let changed = told(&daemon, "PATCH", "/v1/shares/db", patch, 200);
     assert_eq!(
@@ -27,7 +30,13 @@ fn a_patch_changes_what_it_names_and_nothing_else() {
     for field in ["quota_bytes", "clients"] {
         assert_eq!(changed[field], made[field], "{field}");
     }
-    let changed = told(&daemon, "PATCH", "/v1/shares/db", json!({"quota": null}), 200);
+    let changed = told(
+        &daemon,
+        "PATCH",
+        "/v1/shares/db",
+        json!({"quota": null}),
+        200,
+    );
     assert_eq!(changed["quota_bytes"], Value::Null);
 }
 
@@ -58,31 +67,9 @@ fn applying_a_file_without_a_share_needs_force() {
     let message = refused["error"]["message"].as_str().expect("text");
     assert!(message.contains("the contents of share db"), "{message}");
     let applied = told(&daemon, "PUT", "/v1/definitions?force=true", json!({}), 200);
-    assert_eq!(applied["changes"], json!(["- share db (its files are lost)"]));
+    assert_eq!(
+        applied["changes"],
+        json!(["- share db (its files are lost)"])
+    );
     told(&daemon, "GET", "/v1/shares/db", Value::Null, 404);
-}
-
-#[test]
-fn a_share_is_defined_and_empty_after_a_restart_and_says_so_until_it_is_erased() {
-    let folder = Folder::new();
-    let open = || {
-        Engine::open(server_config(), &folder.state(), LostContents::default())
-            .expect("the engine opens")
-    };
-    let name = || parse("db").expect("a name");
-    let engine = open();
-    let share = serde_json::from_value(json!({"quota": "8M"})).expect("a share");
-    engine.create_share(name(), share).expect("created");
-    let before = engine.share(&name()).expect("it exists");
-    assert_eq!(before.contents, crate::Contents::Present);
-    engine.stop(std::time::Duration::from_secs(1));
-    drop(engine);
-    let engine = crate::testing::until_free(open_or_in_use(&folder));
-    let after = engine.share(&name()).expect("it exists");
-    assert_eq!(after.contents, crate::Contents::Lost);
-    assert_eq!(after.quota_bytes, before.quota_bytes);
-    engine.erase_share(&name(), server::Force::No).expect("erased");
-    let erased = engine.share(&name()).expect("it exists");
-    assert_eq!(erased.contents, crate::Contents::Present);
-    engine.stop(std::time::Duration::from_secs(1));
 }
