@@ -18,7 +18,8 @@ pub trait Kind<const N: usize>: Copy + 'static {
 /// Counters since the start, by kind of operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Statistics<K, const N: usize> {
-    kinds: [KindStatistics; N],
+    /// Boxed, since NFS has dozens of kinds, and each takes 1 KiB.
+    kinds: Box<[KindStatistics; N]>,
     of: PhantomData<K>,
 }
 
@@ -192,8 +193,10 @@ impl Kind<{ OpKind::ALL.len() }> for OpKind {
 impl<K, const N: usize> From<[KindStatistics; N]> for Statistics<K, N> {
     /// The counters of each kind, in the order of [`Kind::ALL`].
     fn from(kinds: [KindStatistics; N]) -> Self {
-        let of = PhantomData;
-        Self { kinds, of }
+        Self {
+            kinds: Box::new(kinds),
+            of: PhantomData,
+        }
     }
 }
 
@@ -230,7 +233,7 @@ impl<K: Kind<N>, const N: usize> Statistics<K, N> {
     /// The sum of all kinds.
     pub fn total(&self) -> KindStatistics {
         let mut total = KindStatistics::default();
-        for kind in &self.kinds {
+        for kind in &*self.kinds {
             total += kind;
         }
         total
@@ -238,7 +241,7 @@ impl<K: Kind<N>, const N: usize> Statistics<K, N> {
 
     /// Every kind with its counters.
     pub fn kinds(&self) -> impl Iterator<Item = (K, &KindStatistics)> {
-        K::ALL.into_iter().zip(&self.kinds)
+        K::ALL.into_iter().zip(&*self.kinds)
     }
 }
 
@@ -256,7 +259,7 @@ impl KindStatistics {
 
 impl<K, const N: usize> AddAssign<&Self> for Statistics<K, N> {
     fn add_assign(&mut self, other: &Self) {
-        for (mine, theirs) in self.kinds.iter_mut().zip(&other.kinds) {
+        for (mine, theirs) in self.kinds.iter_mut().zip(&*other.kinds) {
             *mine += theirs;
         }
     }

@@ -140,7 +140,7 @@ impl<K: Copy + Ord, P> Views<K, P> {
     /// Notes a command that has ended. Its latency is known when its reply is sent.
     pub(crate) fn note(&mut self, done: &Done<K>) {
         if let Some((key, batch)) = self.unsent.note(done) {
-            record(&self.entries, key, &batch);
+            record(&self.entries, &key, &batch);
         }
     }
 
@@ -148,7 +148,7 @@ impl<K: Copy + Ord, P> Views<K, P> {
     pub(crate) fn handle_sent(&mut self, now: Instant) {
         let entries = &self.entries;
         self.unsent
-            .handle_sent(now, |key, batch| record(entries, key, batch));
+            .handle_sent(now, |key, batch| record(entries, &key, batch));
     }
 
     /// Nothing is waiting to be sent any more.
@@ -173,8 +173,8 @@ impl<K: Copy + Ord, P> Views<K, P> {
     }
 }
 
-fn record<K: Ord, P>(entries: &[Entry<K, P>], key: K, batch: &Batch) {
-    if let Ok(at) = entries.binary_search_by_key(&&key, |entry| &entry.key) {
+fn record<K: Ord, P>(entries: &[Entry<K, P>], key: &K, batch: &Batch) {
+    if let Ok(at) = entries.binary_search_by_key(&key, |entry| &entry.key) {
         entries[at].counters.record(batch);
     }
 }

@@ -10,6 +10,7 @@ use net::{Accepted, Acceptor, DrivenStream, drive};
 
 pub(super) use backend::NfsPortalId;
 
+use super::shares::ShareEntry;
 use super::{Core, State};
 use backend::NfsBackend;
 
@@ -27,7 +28,7 @@ impl Acceptor for NfsPortal {
     fn accept(&self, _: Instant, accepted: &Accepted) -> Option<Box<dyn DrivenStream>> {
         let charge = self.core.charge_connection(CONNECTION_BYTES)?;
         let core = Arc::clone(&self.core);
-        let backend = NfsBackend::new(core, *accepted, self.id.clone(), charge);
+        let backend = NfsBackend::new(core, *accepted, &self.id, charge);
         Some(drive(NfsSession::new(), backend))
     }
 }
@@ -36,6 +37,6 @@ impl Core {
     /// Updates the shares that NFS connections see to those that exist now.
     pub(super) fn publish_shares(&self, state: &State) {
         self.exports
-            .publish(state.shares.values().map(|entry| entry.share()));
+            .publish(state.shares.values().map(ShareEntry::share));
     }
 }

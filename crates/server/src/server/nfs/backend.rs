@@ -23,7 +23,6 @@ use crate::unsent::{Done, Unsent};
 use crate::{HostName, Transport};
 
 /// The portal that a connection came through.
-#[derive(Clone)]
 pub(crate) struct NfsPortalId {
     pub(crate) port: PortalNumber,
     pub(crate) transport: Transport,
@@ -68,7 +67,7 @@ impl NfsBackend {
     pub(crate) fn new(
         core: Arc<Core>,
         accepted: Accepted,
-        portal: NfsPortalId,
+        portal: &NfsPortalId,
         charge: Charge,
     ) -> Self {
         let sums = core.connection_opened(accepted.id, portal.port, &portal.totals);
@@ -186,16 +185,12 @@ impl Backend for NfsBackend {
     fn by_id(&mut self, id: ExportId) -> Result<&Export, Refusal> {
         self.refresh();
         let is_it = |used: &Use| used.share.export.id == id;
-        match self.current {
-            Some(at) if self.uses.get(at).is_some_and(is_it) => self.take(at),
-            _ => match self.uses.iter().position(is_it) {
-                Some(at) => self.take(at),
-                None => {
-                    let share = find(&self.shares, id).ok_or(Refusal::Unknown)?;
-                    self.choose(share)
-                }
-            },
+        let last = self.current.filter(|&at| is_it(&self.uses[at]));
+        if let Some(at) = last.or_else(|| self.uses.iter().position(is_it)) {
+            return self.take(at);
         }
+        let share = find(&self.shares, id).ok_or(Refusal::Unknown)?;
+        self.choose(share)
     }
 
     fn by_path(&mut self, path: &[u8]) -> Result<&Export, Refusal> {
