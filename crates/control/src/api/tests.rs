@@ -593,7 +593,7 @@ fn refused_definitions() -> Vec<(Value, Value, &'static str)> {
     let thick = json!({ "volumes": { "b": { "size": "1T", "provisioning": "thick" } } });
     let wide = json!(["nvme+tcp://0.0.0.0:24911"]);
     vec![
-        (one, json!({}), "destroy the contents of a"),
+        (one, json!({}), "destroy the contents of volume a"),
         (json!({}), thick, "1 TiB"),
         (json!({}), with(taken(port), json!({})), "cannot listen on"),
         (json!({}), with(wide, json!({})), "has no host list"),
