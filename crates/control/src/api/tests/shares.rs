@@ -60,6 +60,27 @@ fn a_share_for_any_address_is_not_served_to_the_network() {
 }
 
 #[test]
+fn metrics_of_shares_count_calls_by_procedure() {
+    let daemon = Daemon::start();
+    let metrics = || daemon.client.get_text("/metrics").expect("metrics");
+    assert!(!metrics().contains("ramport_share_"), "there are none");
+    told(&daemon, "POST", "/v1/shares/db", json!({"quota": "8M"}), 201);
+    told(&daemon, "POST", "/v1/shares/free", json!({}), 201);
+    let text = metrics();
+    for line in [
+        "ramport_share_quota_bytes{share=\"db\"} 8388608",
+        "ramport_share_files{share=\"free\"} 0",
+        "ramport_share_contents_lost{share=\"db\"} 0",
+        "ramport_share_operations_total{share=\"db\",procedure=\"readdirplus\"} 0",
+        "ramport_share_bytes_total{share=\"db\",procedure=\"write\"} 0",
+    ] {
+        assert!(text.contains(&format!("\n{line}\n")), "{line}: {text}");
+    }
+    assert!(!text.contains("quota_bytes{share=\"free\"}"), "{text}");
+    assert!(text.ends_with("# EOF\n"), "OpenMetrics ends with a mark");
+}
+
+#[test]
 fn applying_a_file_without_a_share_needs_force() {
     let daemon = Daemon::start();
     told(&daemon, "POST", "/v1/shares/db", json!({}), 201);
