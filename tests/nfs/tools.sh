@@ -5,6 +5,7 @@ ramport share create db --options insecure,no_root_squash
 for size in 0 1 4095 4096 4097 1048576 10485761; do
     head -c "$size" /dev/urandom > "$WORK/$size"
     nfs-cp "$WORK/$size" "$(url "/db/$size")" > "$WORK/out" 2>&1 || fail "$(cat "$WORK/out")"
+    rm -f "$WORK/back"
     nfs-cp "$(url "/db/$size")" "$WORK/back" > "$WORK/out" 2>&1 || fail "$(cat "$WORK/out")"
     cmp "$WORK/$size" "$WORK/back" || fail "the file of $size bytes is another"
 done
