@@ -23,6 +23,10 @@ mod procedure;
 mod reply_cache;
 mod rpc;
 mod session;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+#[cfg(test)]
+mod tests;
 mod v3;
 mod xdr;
 
