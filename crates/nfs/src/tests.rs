@@ -1,5 +1,6 @@
 //! Tests of sessions against a tree in memory.
 
+mod corpus;
 mod data;
 mod directories;
 mod duplicates;

@@ -151,13 +151,7 @@ impl Peer {
         let call = arguments.call(self.xid, what, self.user);
         self.send(server, &record(&call));
         let mut reply = self.next_reply().expect("each call has a reply");
-        let head = [
-            reply.u32(),
-            reply.u32(),
-            reply.u32(),
-            reply.u32(),
-            reply.u32(),
-        ];
+        let head: [u32; 5] = reply.words();
         assert_eq!(head, [self.xid, 1, 0, 0, 0], "an accepted reply");
         assert_eq!(reply.u32(), 0, "accept_stat");
         assert_eq!(self.next_reply(), None, "one reply");
@@ -282,6 +276,11 @@ impl Reply {
     /// An unsigned integer.
     pub fn u32(&mut self) -> u32 {
         self.take(|reader| reader.u32())
+    }
+
+    /// Unsigned integers.
+    pub fn words<const N: usize>(&mut self) -> [u32; N] {
+        std::array::from_fn(|_| self.u32())
     }
 
     /// An unsigned hyper integer.

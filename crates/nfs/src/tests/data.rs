@@ -197,7 +197,7 @@ fn a_write_in_parts_hides_no_change_by_others() {
         }
         setup.peer.send(&mut setup.server, &stream[200_000..]);
         let mut reply = setup.peer.next_reply().expect("a reply");
-        [(); 6].map(|()| reply.u32());
+        reply.words::<6>();
         assert_eq!(reply.u32(), OK);
         let (before, after) = reply.change();
         assert_eq!(before.is_none(), is_disturbed);
@@ -223,7 +223,7 @@ fn a_write_ends_where_access_was_revoked() {
         .send(&mut setup.server, &stream[head + 100_000..]);
     setup.server.denied = None;
     let mut reply = setup.peer.next_reply().expect("a reply");
-    [(); 6].map(|()| reply.u32());
+    reply.words::<6>();
     assert_eq!(reply.u32(), OK);
     reply.change();
     assert_eq!(reply.u32(), 100_000);
@@ -270,7 +270,7 @@ fn a_read_of_a_file_that_is_cut_off_meanwhile_ends_with_zeros() {
     assert_eq!(other.call(&mut setup.server, SETATTR, arguments).u32(), OK);
     setup.peer.receive(&mut setup.server);
     let mut reply = setup.peer.next_reply().expect("a reply");
-    [(); 6].map(|()| reply.u32());
+    reply.words::<6>();
     assert_eq!(reply.u32(), OK);
     assert!(reply.after().is_some());
     assert_eq!((reply.u32(), reply.bool()), (1 << 20, true));
@@ -361,7 +361,7 @@ proptest! {
         for (index, operation) in operations.iter().enumerate() {
             let mut reply = setup.peer.next_reply().expect("a reply to each call");
             prop_assert_eq!(reply.u32(), index as u32);
-            [(); 5].map(|()| reply.u32());
+            reply.words::<5>();
             prop_assert_eq!(reply.u32(), OK);
             match operation {
                 Operation::Write { offset, len } => {

@@ -14,10 +14,8 @@ use crate::xdr::Writer;
 impl Setup {
     /// Sends a call with an xid on a new connection. Returns the reply's bytes, or nothing if there is none.
     fn send_anew(&mut self, call: &[u8]) -> Option<Vec<u8>> {
-        let mut peer = Peer {
-            now: self.peer.now,
-            ..Peer::default()
-        };
+        let mut peer = Peer::default();
+        peer.now = self.peer.now;
         peer.send(&mut self.server, &record(call));
         peer.next_reply().map(|reply| reply.bytes().to_vec())
     }

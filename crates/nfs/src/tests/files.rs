@@ -206,7 +206,7 @@ fn fsstat_fsinfo_and_pathconf_describe_the_export() {
     let mut reply = setup.call(FSINFO, args().opaque(&root));
     assert_eq!(reply.u32(), OK);
     assert!(reply.after().is_some());
-    let transfers = [(); 6].map(|()| reply.u32());
+    let transfers = reply.words::<6>();
     assert_eq!(transfers, [1 << 20, 1 << 20, 4096, 1 << 20, 1 << 20, 4096]);
     assert_eq!(reply.u32(), 64 << 10);
     assert!(reply.u64() >= 1 << 40);
@@ -216,6 +216,6 @@ fn fsstat_fsinfo_and_pathconf_describe_the_export() {
     assert_eq!(reply.u32(), OK);
     assert!(reply.after().is_some());
     assert!(reply.u32() > 1);
-    assert_eq!([(); 5].map(|()| reply.u32()), [255, 1, 1, 0, 1]);
+    assert_eq!(reply.words::<5>(), [255, 1, 1, 0, 1]);
     reply.end();
 }

@@ -16,7 +16,7 @@ impl Setup {
         let call = arguments.call(9, (100_003, 3, procedure), (0, 0));
         self.peer.send(&mut self.server, &record(&call));
         let mut reply = self.peer.next_reply().expect("a reply");
-        assert_eq!([(); 5].map(|()| reply.u32()), [9, 1, 0, 0, 0]);
+        assert_eq!(reply.words::<5>(), [9, 1, 0, 0, 0]);
         reply.u32()
     }
 
@@ -138,7 +138,7 @@ fn a_long_write_whose_length_is_wrong_is_garbage() {
         stream.extend(record(last));
         setup.peer.send(&mut setup.server, &stream);
         let mut reply = setup.peer.next_reply().expect("a reply");
-        assert_eq!([(); 6].map(|()| reply.u32())[5], GARBAGE_ARGS, "{len}");
+        assert_eq!(reply.words::<6>()[5], GARBAGE_ARGS, "{len}");
         assert_eq!(setup.peer.next_reply(), None);
     }
 }
@@ -158,11 +158,7 @@ fn a_call_that_is_refused_is_skipped_however_long_it_is() {
     call[60] = 1;
     setup.peer.send(&mut setup.server, &record(&call));
     let mut reply = setup.peer.next_reply().expect("a reply");
-    assert_eq!(
-        [(); 5].map(|()| reply.u32()),
-        [9, 1, 1, 1, 3],
-        "AUTH_BADVERF"
-    );
+    assert_eq!(reply.words::<5>(), [9, 1, 1, 1, 3], "AUTH_BADVERF");
     assert_eq!(setup.accept_status(NULL, &args()), 0);
 }
 
