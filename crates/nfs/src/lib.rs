@@ -18,6 +18,7 @@
 mod backend;
 mod dispatch;
 mod error;
+mod export;
 mod mount;
 mod procedure;
 mod reply_cache;
@@ -30,8 +31,9 @@ mod tests;
 mod v3;
 mod xdr;
 
-pub use backend::{Backend, Completed, Export, ExportId, ExportOptions, Refusal, Squash};
+pub use backend::{Backend, Completed};
 pub use error::SessionError;
+pub use export::{Export, ExportId, ExportOptions, Refusal, Squash};
 pub use procedure::Procedure;
 pub use reply_cache::ReplyCache;
 pub use session::NfsSession;

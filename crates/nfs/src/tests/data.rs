@@ -320,6 +320,35 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
+/// The calls of operations on a file, in fragments of this length.
+fn pipelined(file: &[u8], operations: &[Operation], fragment: usize) -> Vec<u8> {
+    let mut stream = Vec::new();
+    for (index, operation) in operations.iter().enumerate() {
+        let (procedure, arguments) = match operation {
+            Operation::Write { offset, len } => (
+                WRITE,
+                write_arguments(file, *offset, &pattern(*len, index), 0),
+            ),
+            Operation::Read { offset, count } => {
+                (READ, args().opaque(file).u64(*offset).u32(*count))
+            }
+            Operation::Size(size) => {
+                let size = args().u32(0).u32(0).u32(0).u32(1).u64(*size).u32(0).u32(0);
+                (SETATTR, args().opaque(file).raw(&size.0).u32(0))
+            }
+        };
+        let call = arguments.call(index as u32, (100_003, 3, procedure), (0, 0));
+        let fragments = call.chunks(fragment);
+        let last = fragments.len() - 1;
+        for (number, bytes) in fragments.enumerate() {
+            let mark = bytes.len() as u32 | u32::from(number == last) << 31;
+            stream.extend(mark.to_be_bytes());
+            stream.extend(bytes);
+        }
+    }
+    stream
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
@@ -333,29 +362,7 @@ proptest! {
     ) {
         let mut setup = Setup::with_lists_of(list_bytes);
         let file = setup.create(b"file", 0o644);
-        let mut stream = Vec::new();
-        for (index, operation) in operations.iter().enumerate() {
-            let (procedure, arguments) = match operation {
-                Operation::Write { offset, len } => {
-                    (WRITE, write_arguments(&file, *offset, &pattern(*len, index), 0))
-                }
-                Operation::Read { offset, count } => {
-                    (READ, args().opaque(&file).u64(*offset).u32(*count))
-                }
-                Operation::Size(size) => {
-                    let size = args().u32(0).u32(0).u32(0).u32(1).u64(*size).u32(0).u32(0);
-                    (SETATTR, args().opaque(&file).raw(&size.0).u32(0))
-                }
-            };
-            let call = arguments.call(index as u32, (100_003, 3, procedure), (0, 0));
-            let fragments = call.chunks(fragment);
-            let last = fragments.len() - 1;
-            for (number, bytes) in fragments.enumerate() {
-                let mark = bytes.len() as u32 | u32::from(number == last) << 31;
-                stream.extend(mark.to_be_bytes());
-                stream.extend(bytes);
-            }
-        }
+        let stream = pipelined(&file, &operations, fragment);
         prop_assert!(setup.peer.try_send(&mut setup.server, &stream, piece));
         let mut model = Vec::new();
         for (index, operation) in operations.iter().enumerate() {
