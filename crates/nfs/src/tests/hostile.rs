@@ -152,7 +152,7 @@ fn a_call_that_is_refused_is_skipped_however_long_it_is() {
         .u64(0)
         .u32(500_000)
         .u32(0)
-        .opaque(&[1; 500_000]);
+        .opaque(&vec![1; 500_000]);
     let mut call = write.call(9, (100_003, 3, WRITE), (0, 0));
     // The flavor of the verifier.
     call[60] = 1;
@@ -160,6 +160,26 @@ fn a_call_that_is_refused_is_skipped_however_long_it_is() {
     let mut reply = setup.peer.next_reply().expect("a reply");
     assert_eq!(reply.words::<5>(), [9, 1, 1, 1, 3], "AUTH_BADVERF");
     assert_eq!(setup.accept_status(NULL, &args()), 0);
+}
+
+#[test]
+fn a_call_that_is_longer_than_any_is_garbage_however_it_arrives() {
+    let mut setup = Setup::new();
+    let link = |len: usize| {
+        let arguments = setup.entry(b"link").mode(0).opaque(&vec![b'x'; len]);
+        let call = arguments.call(9, (100_003, 3, SYMLINK), (0, 0));
+        (call.len(), record(&call))
+    };
+    let overhead = link(0).0;
+    let longest = link((16 << 10) - overhead).1;
+    let too_long = link((16 << 10) - overhead + 4).1;
+    for (stream, status) in [(longest, 0), (too_long, GARBAGE_ARGS)] {
+        for piece in [usize::MAX, 1000, 1] {
+            assert!(setup.peer.try_send(&mut setup.server, &stream, piece));
+            let mut reply = setup.peer.next_reply().expect("a reply");
+            assert_eq!(reply.words::<6>()[5], status);
+        }
+    }
 }
 
 #[test]
