@@ -128,7 +128,7 @@ impl Peer {
 
     /// Calls a procedure of NFS and returns the results.
     pub fn call(&mut self, server: &mut TestServer, procedure: u32, arguments: Arguments) -> Reply {
-        self.call_program(server, (100_003, 3, procedure), arguments)
+        self.call_program(server, (100_003, 3, procedure), &arguments)
     }
 
     /// Calls a procedure of MOUNT and returns the results.
@@ -138,14 +138,14 @@ impl Peer {
         procedure: u32,
         arguments: Arguments,
     ) -> Reply {
-        self.call_program(server, (100_005, 3, procedure), arguments)
+        self.call_program(server, (100_005, 3, procedure), &arguments)
     }
 
     fn call_program(
         &mut self,
         server: &mut TestServer,
         what: (u32, u32, u32),
-        arguments: Arguments,
+        arguments: &Arguments,
     ) -> Reply {
         self.xid += 1;
         let call = arguments.call(self.xid, what, self.user);
@@ -261,10 +261,12 @@ impl Peer {
 }
 
 impl Reply {
-    fn take<T>(&mut self, read: impl FnOnce(&mut Reader<'_>) -> Result<T, Malformed>) -> T {
-        let mut reader = Reader::new(&self.bytes[self.at..]);
+    fn take<'a, T>(&'a mut self, read: impl FnOnce(&mut Reader<'a>) -> Result<T, Malformed>) -> T {
+        let Self { bytes, at } = self;
+        let bytes: &'a [u8] = bytes;
+        let mut reader = Reader::new(&bytes[*at..]);
         let value = read(&mut reader).expect("the reply is well-formed");
-        self.at = self.bytes.len() - reader.rest().len();
+        *at = bytes.len() - reader.rest().len();
         value
     }
 
@@ -275,7 +277,7 @@ impl Reply {
 
     /// An unsigned integer.
     pub fn u32(&mut self) -> u32 {
-        self.take(|reader| reader.u32())
+        self.take(Reader::u32)
     }
 
     /// Unsigned integers.
@@ -285,12 +287,12 @@ impl Reply {
 
     /// An unsigned hyper integer.
     pub fn u64(&mut self) -> u64 {
-        self.take(|reader| reader.u64())
+        self.take(Reader::u64)
     }
 
     /// A boolean.
     pub fn bool(&mut self) -> bool {
-        self.take(|reader| reader.bool())
+        self.take(Reader::bool)
     }
 
     /// Variable-length data.

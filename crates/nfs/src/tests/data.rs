@@ -160,7 +160,10 @@ fn data_of_other_kinds_of_files_are_refused() {
     assert_eq!(setup.write(b"bad", 0, b"x", 0).err(), Some(BADHANDLE));
     setup.peer.user = (5, 5);
     assert_eq!(setup.read(&file, 0, 1), Err(ACCES));
-    assert_eq!(setup.write(&file, 0, &[0; 100_000], 0).err(), Some(ACCES));
+    assert_eq!(
+        setup.write(&file, 0, &vec![0; 100_000], 0).err(),
+        Some(ACCES)
+    );
     let completed = setup.server.completed.last().expect("it is counted");
     assert!(!completed.is_ok && completed.bytes_in == 0);
 }
@@ -240,7 +243,7 @@ fn a_write_ends_where_access_was_revoked() {
 fn read_slowly(setup: &mut Setup) -> Vec<u8> {
     let file = setup.create(b"file", 0o644);
     setup
-        .write(&file, 0, &[1; 1 << 20], 0)
+        .write(&file, 0, &vec![1; 1 << 20], 0)
         .expect("it is written");
     let arguments = args().opaque(&file).u64(0).u32(1 << 20);
     let call = arguments.call(78, (100_003, 3, READ), (0, 0));

@@ -106,7 +106,7 @@ fn values_out_of_their_range_are_garbage() {
             WRITE,
             handle.clone().u64(0).u32(u32::MAX).u32(0).u32(u32::MAX),
         ),
-        (SYMLINK, entry.mode(0).opaque(&[b'x'; 20_000])),
+        (SYMLINK, entry.mode(0).opaque(&vec![b'x'; 20_000])),
     ] {
         assert_eq!(
             setup.accept_status(procedure, &arguments),
