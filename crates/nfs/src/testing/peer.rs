@@ -127,11 +127,19 @@ impl Peer {
     }
 
     /// Calls a procedure of NFS and returns the results.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "tests build arguments where they call"
+    )]
     pub fn call(&mut self, server: &mut TestServer, procedure: u32, arguments: Arguments) -> Reply {
         self.call_program(server, (100_003, 3, procedure), &arguments)
     }
 
     /// Calls a procedure of MOUNT and returns the results.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "tests build arguments where they call"
+    )]
     pub fn mount_call(
         &mut self,
         server: &mut TestServer,
