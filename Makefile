@@ -29,6 +29,7 @@ test: build
 	tests/packages/run
 	tests/iscsi/run
 	tests/nfs/run
+	tests/vm/report-test
 	tests/vm/run --short --again --jobs 3 --only '!(*/io_goes_on_while_the_adapter_is_away)' iser nvme-rdma iscsi nvme-tcp fabric volumes nfs
 
 # Repeats the RDMA suites with adapters: the daemon runs in a guest of its own on rdma_rxe, which is removed and added again. Takes 15

@@ -64,7 +64,13 @@ fn metrics_of_shares_count_calls_by_procedure() {
     let daemon = Daemon::start();
     let metrics = || daemon.client.get_text("/metrics").expect("metrics");
     assert!(!metrics().contains("ramport_share_"), "there are none");
-    told(&daemon, "POST", "/v1/shares/db", json!({"quota": "8M"}), 201);
+    told(
+        &daemon,
+        "POST",
+        "/v1/shares/db",
+        json!({"quota": "8M"}),
+        201,
+    );
     told(&daemon, "POST", "/v1/shares/free", json!({}), 201);
     let text = metrics();
     for line in [
