@@ -247,7 +247,8 @@ impl Connection {
 
     fn turn_of(&self, moved_bytes: u64) -> Turn {
         let can_send = self.writable && (self.undrained.is_some() || self.driven.wants_transmit());
-        let can_receive = self.readable && self.undrained.is_none();
+        let takes_input = self.undrained.is_none() && self.driven.turn_bytes() > 0;
+        let can_receive = self.readable && takes_input;
         if can_send || can_receive {
             Turn::Again
         } else if moved_bytes > 0 {
@@ -263,6 +264,9 @@ impl Connection {
             return Ok(0);
         }
         let room = scratch.receive.len().min(self.driven.turn_bytes());
+        if room == 0 {
+            return Ok(0);
+        }
         let len = match self.receive_into(&mut scratch.receive[..room])? {
             Some(0) => return Err(CloseReason::PeerClosed),
             Some(len) => len,

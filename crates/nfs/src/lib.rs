@@ -11,16 +11,23 @@
 //! - [`Procedure`], [`Completed`] — what is counted.
 //!
 //! Inside, from the stream to the tree: `rpc` (record marking, calls, credentials, replies), `xdr` (bounds-checked
-//! reading and writing), `mount` and `v3` (procedures), `session` (order, output and bounds).
+//! reading and writing), `mount` and `v3` (procedures), `dispatch` (from a record to its reply), `session` (order, output and bounds).
 
 #![forbid(unsafe_code)]
 
 mod backend;
+mod dispatch;
+mod error;
+mod mount;
 mod procedure;
 mod reply_cache;
+mod rpc;
 mod session;
+mod v3;
+mod xdr;
 
 pub use backend::{Backend, Completed, Export, ExportId, ExportOptions, Refusal, Squash};
+pub use error::SessionError;
 pub use procedure::Procedure;
 pub use reply_cache::ReplyCache;
-pub use session::{NfsSession, SessionError};
+pub use session::NfsSession;

@@ -4,6 +4,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use crate::Procedure;
+use crate::rpc::Call;
+use crate::xdr::Writer;
+
 /// The duplicate request cache: replies to the last calls of each client that change more than a repetition would. A
 /// client that reconnects sends the calls again whose replies it has not seen; it gets the same replies.
 ///
@@ -33,12 +37,11 @@ struct Client {
 pub(crate) struct CallKey {
     /// The transaction identifier.
     pub(crate) xid: u32,
-    /// The procedure's number in NFS version 3.
-    pub(crate) procedure: u32,
-    /// CRC32C of the call behind the xid.
+    pub(crate) procedure: Procedure,
+    /// CRC32C of the call.
     pub(crate) checksum: u32,
     /// The length of the call in bytes.
-    pub(crate) len_bytes: u32,
+    pub(crate) len_bytes: usize,
 }
 
 #[derive(Debug)]
@@ -83,7 +86,7 @@ impl ReplyCache {
         client: IpAddr,
         key: CallKey,
         now: Instant,
-        reply: &mut Vec<u8>,
+        reply: &mut Writer<'_>,
     ) -> Known {
         self.clock += 1;
         if let Some(known) = self.clients.get_mut(&client) {
@@ -93,7 +96,7 @@ impl ReplyCache {
                 let Some(len) = entry.reply_len else {
                     return Known::InProgress;
                 };
-                reply.extend_from_slice(&entry.reply[..usize::from(len)]);
+                reply.raw(&entry.reply[..usize::from(len)]);
                 return Known::Replied;
             }
         }
@@ -150,6 +153,18 @@ impl ReplyCache {
             if let Some(evicted) = self.clients.remove(&oldest) {
                 self.entries -= evicted.entries.len();
             }
+        }
+    }
+}
+
+impl CallKey {
+    /// That of a call and the record that it is.
+    pub(crate) fn new(call: &Call<'_>, record: &[u8]) -> Self {
+        Self {
+            xid: call.xid,
+            procedure: call.procedure,
+            checksum: crc32c::crc32c(record),
+            len_bytes: record.len(),
         }
     }
 }

@@ -15,7 +15,8 @@ pub trait StreamSession: Session {
     /// How many bytes to receive at most before the next call of
     /// [`handle_bytes`](Self::handle_bytes). A session that answers many short commands receives
     /// few at a time, so that its peer can continue with the first replies while the session builds
-    /// the next ones.
+    /// the next ones. A session returns 0, and so takes nothing, only while
+    /// [`wants_transmit`](Session::wants_transmit) returns true.
     fn turn_bytes(&self) -> usize {
         usize::MAX
     }

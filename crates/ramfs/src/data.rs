@@ -1,0 +1,250 @@
+//! The bytes of a regular file.
+
+use file_tree::FileError;
+
+use crate::extents::{Extents, Segment};
+use crate::pages::{PAGE_BYTES, Pages, Place, Run};
+use crate::usage::Usage;
+
+/// Files from this size on grow in slabs of their own.
+const APART_PAGES: u64 = 16;
+
+/// What holds the data of a tree's files.
+#[derive(Debug)]
+pub(crate) struct Space {
+    pub(crate) pages: Pages,
+    pub(crate) usage: Usage,
+}
+
+/// The pages of a file. Bytes of a mapped page beyond the file's end are zeros, so a file grows
+/// without touching memory.
+#[derive(Debug, Default)]
+pub(crate) struct FileData {
+    extents: Extents,
+    is_removed: bool,
+}
+
+impl FileData {
+    /// Refuses a file whose last link was removed meanwhile.
+    pub(crate) fn check(&self) -> Result<(), FileError> {
+        if self.is_removed {
+            return Err(FileError::Stale);
+        }
+        Ok(())
+    }
+
+    /// The memory of the mapped pages.
+    pub(crate) fn used_bytes(&self) -> u64 {
+        self.extents.pages() * PAGE_BYTES
+    }
+
+    /// Copies bytes into `dest`; holes are zeros.
+    pub(crate) fn read(
+        &self,
+        space: &Space,
+        offset: u64,
+        dest: &mut [u8],
+    ) -> Result<(), FileError> {
+        let mut done = 0;
+        while done < dest.len() {
+            let at = offset + done as u64;
+            let rest = &mut dest[done..];
+            let (segment, len) = self.segment(at, rest.len());
+            match segment {
+                Segment::Mapped(run) => space.pages.read(address(run, at), &mut rest[..len])?,
+                Segment::Hole(_) => rest[..len].fill(0),
+            }
+            done += len;
+        }
+        Ok(())
+    }
+
+    /// Writes `data` if all of its pages are mapped. Returns whether it did.
+    pub(crate) fn overwrite(
+        &self,
+        space: &Space,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<bool, FileError> {
+        if !self.is_mapped(offset, data.len()) {
+            return Ok(false);
+        }
+        let mut done = 0;
+        while done < data.len() {
+            let at = offset + done as u64;
+            let (segment, len) = self.segment(at, data.len() - done);
+            let Segment::Mapped(run) = segment else {
+                return Ok(false);
+            };
+            let part = &data[done..done + len];
+            space.pages.write(address(run, at), part)?;
+            done += len;
+        }
+        Ok(true)
+    }
+
+    /// Writes `data` and allocates what it needs. Returns how many bytes were written: fewer only
+    /// if space was used up.
+    ///
+    /// # Errors
+    /// If space was used up before the first byte. Nothing was changed then.
+    pub(crate) fn write(
+        &mut self,
+        space: &Space,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<usize, FileError> {
+        let mut done = 0;
+        while done < data.len() {
+            match self.write_part(space, offset + done as u64, &data[done..]) {
+                Ok(len) => done += len,
+                Err(error) if done == 0 => return Err(error),
+                Err(_used_up) => break,
+            }
+        }
+        Ok(done)
+    }
+
+    /// Frees pages behind `size_bytes`, and zeroes the rest of the last page.
+    pub(crate) fn truncate(&mut self, space: &Space, size_bytes: u64) -> Result<(), FileError> {
+        let end = size_bytes.next_multiple_of(PAGE_BYTES);
+        self.zero_mapped(space, size_bytes, end)?;
+        self.unmap(space, end / PAGE_BYTES..u64::MAX);
+        Ok(())
+    }
+
+    /// Makes bytes zeros and frees whole pages.
+    ///
+    /// # Errors
+    /// If the map needs another entry and space is used up. Nothing was changed then.
+    pub(crate) fn punch_hole(
+        &mut self,
+        space: &Space,
+        start: u64,
+        end: u64,
+    ) -> Result<(), FileError> {
+        let first = start.next_multiple_of(PAGE_BYTES);
+        let last = end / PAGE_BYTES * PAGE_BYTES;
+        if first >= last {
+            let middle = first.clamp(start, end);
+            self.zero_mapped(space, start, middle)?;
+            return self.zero_mapped(space, middle, end);
+        }
+        let pages = first / PAGE_BYTES..last / PAGE_BYTES;
+        if self.extents.would_split(&pages) {
+            space.usage.charge_metadata(self.extents.entry_bytes())?;
+        }
+        self.unmap(space, pages);
+        self.zero_mapped(space, start, first)?;
+        self.zero_mapped(space, last, end)
+    }
+
+    /// Frees everything, when the last link was removed.
+    pub(crate) fn remove(&mut self, space: &Space) {
+        self.is_removed = true;
+        self.unmap(space, 0..u64::MAX);
+    }
+
+    /// What is at `offset`, and how many of `len` bytes from there on.
+    fn segment(&self, offset: u64, len: usize) -> (Segment, usize) {
+        let segment = self.extents.at(offset / PAGE_BYTES);
+        let (Segment::Mapped(Run { count, .. }) | Segment::Hole(count)) = segment;
+        let bytes = count.saturating_mul(PAGE_BYTES) - offset % PAGE_BYTES;
+        (segment, bytes.min(len as u64) as usize)
+    }
+
+    fn is_mapped(&self, offset: u64, len: usize) -> bool {
+        let mut done = 0;
+        while done < len {
+            let (segment, part) = self.segment(offset + done as u64, len - done);
+            if let Segment::Hole(_) = segment {
+                return false;
+            }
+            done += part;
+        }
+        true
+    }
+
+    /// Writes the first bytes of `data`, as far as they are in one run of pages.
+    fn write_part(&mut self, space: &Space, offset: u64, data: &[u8]) -> Result<usize, FileError> {
+        let (segment, len) = self.segment(offset, data.len());
+        if let Segment::Mapped(run) = segment {
+            space.pages.write(address(run, offset), &data[..len])?;
+            return Ok(len);
+        }
+        let page = offset / PAGE_BYTES;
+        let skip = offset % PAGE_BYTES;
+        let run = self.allocate(space, page, (skip + len as u64).div_ceil(PAGE_BYTES))?;
+        let room = run.count * PAGE_BYTES - skip;
+        let len = room.min(len as u64);
+        let start = run.first * PAGE_BYTES;
+        let filled = space
+            .pages
+            .zero(start, skip)
+            .and_then(|()| space.pages.write(start + skip, &data[..len as usize]))
+            .and_then(|()| space.pages.zero(start + skip + len, room - len));
+        if let Err(error) = filled {
+            space.pages.free_run(run);
+            space.usage.refund_quota(run.count * PAGE_BYTES);
+            return Err(error);
+        }
+        self.map(space, page, run)?;
+        Ok(len as usize)
+    }
+
+    /// Allocates up to `count` pages for `page` of the file, charged to the quota.
+    fn allocate(&self, space: &Space, page: u64, count: u64) -> Result<Run, FileError> {
+        let charged = space.usage.charge_units(count, PAGE_BYTES)?;
+        let place = if self.extents.pages() + charged >= APART_PAGES {
+            Place::Apart
+        } else {
+            Place::Shared
+        };
+        let run = space
+            .pages
+            .allocate(charged, self.extents.hint(page), place);
+        let got = run.map_or(0, |run| run.count);
+        space.usage.refund_quota((charged - got) * PAGE_BYTES);
+        run.ok_or(FileError::NoSpace)
+    }
+
+    /// Maps allocated pages, or frees them if there is no space for the map.
+    fn map(&mut self, space: &Space, page: u64, run: Run) -> Result<(), FileError> {
+        let before = self.extents.map_bytes();
+        let charge = self.extents.entry_bytes();
+        if let Err(error) = space.usage.charge_metadata(charge) {
+            space.pages.free_run(run);
+            space.usage.refund_quota(run.count * PAGE_BYTES);
+            return Err(error);
+        }
+        self.extents.insert(page, run);
+        let unused = before + charge - self.extents.map_bytes();
+        space.usage.refund_metadata(unused);
+        Ok(())
+    }
+
+    /// Unmaps and frees pages. If that splits a run, its entry was charged.
+    fn unmap(&mut self, space: &Space, pages: std::ops::Range<u64>) {
+        let pages_before = self.extents.pages();
+        let map_before = self.extents.map_bytes();
+        self.extents.remove(pages, |run| space.pages.free_run(run));
+        let freed = pages_before - self.extents.pages();
+        space.usage.refund_quota(freed * PAGE_BYTES);
+        if let Some(unused) = map_before.checked_sub(self.extents.map_bytes()) {
+            space.usage.refund_metadata(unused);
+        }
+    }
+
+    /// Zeroes bytes of one page, if it is mapped.
+    fn zero_mapped(&self, space: &Space, start: u64, end: u64) -> Result<(), FileError> {
+        match self.extents.at(start / PAGE_BYTES) {
+            Segment::Mapped(run) => space.pages.zero(address(run, start), end - start),
+            Segment::Hole(_) => Ok(()),
+        }
+    }
+}
+
+/// Where the byte at `offset` of a file is, whose page is the first of `run`.
+fn address(run: Run, offset: u64) -> u64 {
+    run.first * PAGE_BYTES + offset % PAGE_BYTES
+}
