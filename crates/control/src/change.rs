@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use server::{HostName, TargetName, VolumeName};
+use server::{HostName, ShareName, TargetName, VolumeName};
 use uuid::Uuid;
 
-use crate::definitions::{Definitions, Host, Target, Volume};
+use crate::definitions::{Definitions, Host, Share, Target, Volume};
 use crate::readable::Readable;
 use crate::reservations::TargetReservations;
 use crate::shutdown_save::ShutdownSave;
@@ -38,6 +38,10 @@ pub enum Change {
     SetTarget(Text<TargetName>, Target),
     /// A target is removed, and the reservations that it kept.
     RemoveTarget(Text<TargetName>),
+    /// A share is created or changed.
+    SetShare(Text<ShareName>, Share),
+    /// A share is removed.
+    RemoveShare(Text<ShareName>),
     /// What is kept of an iSCSI target's reservations; nothing, where empty.
     SetReservations(Text<TargetName>, TargetReservations),
     /// What a volume was saved as at the last shutdown, until it is restored.
@@ -80,6 +84,12 @@ impl Definitions {
             Change::RemoveTarget(name) => {
                 self.targets.remove(&name);
             }
+            Change::SetShare(name, share) => {
+                self.shares.insert(name, share);
+            }
+            Change::RemoveShare(name) => {
+                self.shares.remove(&name);
+            }
             Change::SetMachine(machine) => self.machine = Some(machine),
             // These are not part of the definitions.
             Change::SetReservations(..) | Change::SetShutdownSave(..) => {}
@@ -104,6 +114,8 @@ impl Definitions {
         changes.extend(gone.map(|referral| Change::RemoveReferral(*referral)));
         changes.extend(removed(&self.targets, &to.targets, Change::RemoveTarget));
         changes.extend(set(&self.targets, &to.targets, Change::SetTarget));
+        changes.extend(set(&self.shares, &to.shares, Change::SetShare));
+        changes.extend(removed(&self.shares, &to.shares, Change::RemoveShare));
         changes.extend(removed(&self.hosts, &to.hosts, Change::RemoveHost));
         let mut volumes: Vec<_> = removed(&self.volumes, &to.volumes, |name| name).collect();
         let depths = self.depths();
@@ -186,6 +198,11 @@ impl fmt::Display for Described<'_> {
                 write_set(f, "target", name, before.map(fields), &fields(target))
             }
             Change::RemoveTarget(name) => write!(f, "- target {name}"),
+            Change::SetShare(name, share) => {
+                let before = self.before.shares.get(name);
+                write_set(f, "share", name, before.map(fields), &fields(share))
+            }
+            Change::RemoveShare(name) => write!(f, "- share {name} (its files are lost)"),
             Change::SetReservations(name, _) => write!(f, "~ reservations of target {name}"),
             Change::SetShutdownSave(name, _) => write!(f, "~ shutdown save of volume {name}"),
             Change::SetMachine(machine) => write!(f, "~ machine: {machine}"),

@@ -23,6 +23,8 @@ mod kind;
 mod parent_fault;
 mod parents;
 mod saving;
+mod share;
+mod share_options;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -30,7 +32,7 @@ use std::num::NonZeroU16;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use server::{AddressRange, HostName, PortalDefinition, TargetName, VolumeName};
+use server::{AddressRange, HostName, PortalDefinition, ShareName, TargetName, VolumeName};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -45,6 +47,8 @@ pub use kind::KindFields;
 pub(crate) use kind::resync_rate;
 pub use parent_fault::ParentFault;
 pub use saving::{AfterCrash, Saving, SavingFault};
+pub use share::{Share, ShareFault, ShareKind};
+pub use share_options::{OptionFault, OptionList, ShareOptions};
 
 use crate::text::{Portal, Size, Text};
 
@@ -61,7 +65,7 @@ pub struct Definitions {
     #[schema(value_type = Option<String>, example = json!(null))]
     pub machine: Option<Uuid>,
     /// The URLs of the addresses where protocols listen: nvme+tcp, nvme+rdma, iscsi (with `,GROUP` after the port for a
-    /// portal group other than 1) and iser. RDMA portals may end with `?rdma=auto`, `?rdma=hw` (an adapter only) or
+    /// portal group other than 1), iser and nfs. RDMA portals may end with `?rdma=auto`, `?rdma=hw` (an adapter only) or
     /// `?rdma=soft` (software only).
     #[schema(value_type = Vec<String>, example = json!(["nvme+tcp://127.0.0.1:4420", "nvme+rdma://192.0.2.1:4420?rdma=soft"]))]
     pub portals: BTreeSet<Text<Portal>>,
@@ -79,6 +83,10 @@ pub struct Definitions {
     /// The targets, by name: an NQN for NVMe, an IQN for iSCSI.
     #[schema(value_type = BTreeMap<String, Target>)]
     pub targets: BTreeMap<Text<TargetName>, Target>,
+    /// The shares, by name: letters, digits, `.`, `_` and `-`. A share is exported as `/NAME`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(value_type = BTreeMap<String, Share>)]
+    pub shares: BTreeMap<Text<ShareName>, Share>,
 }
 
 /// A volume.

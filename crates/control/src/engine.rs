@@ -16,6 +16,7 @@ mod iscsi_views;
 mod lost;
 mod members;
 mod mirror_view;
+mod nfs_views;
 mod portals;
 mod rdma;
 mod remote;
@@ -23,6 +24,7 @@ mod restore;
 mod save_states;
 mod saver;
 mod saves;
+mod shares;
 mod shortage;
 mod snapshots;
 mod steps;
@@ -35,7 +37,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, SystemTime};
 
-use server::{Force, PortalDefinition, ReservationFeed, Server, ServerConfig, VolumeName};
+use server::{
+    Force, PortalDefinition, ReservationFeed, Server, ServerConfig, ShareName, VolumeName,
+};
 use uuid::Uuid;
 use volume::Loader;
 
@@ -54,6 +58,7 @@ pub use error::{EngineError, OpenError};
 pub use iscsi_views::{IscsiConnectionView, IscsiSessionView, IscsiState};
 pub use lost::{Contents, LostContents};
 pub use mirror_view::{MemberState, MemberView, MirrorView, RangeView, ScrubView};
+pub use nfs_views::NfsSessionView;
 pub use portals::{IfClosed, PortalPatch};
 pub use rdma::{RdmaProvider, RdmaSegmentation, RdmaStatisticsView};
 pub use remote::PathView;
@@ -63,6 +68,7 @@ pub use saves::{
     DamageView, DamagedRange, LastSaveView, RestoreRequest, RestoredView, SaveRequest, SaveView,
     SavedView,
 };
+pub use shares::{SharePatch, ShareView};
 pub(crate) use shortage::ShortageLog;
 pub use snapshots::NewSnapshots;
 pub(crate) use top::Reading;
@@ -98,6 +104,8 @@ struct Shared {
     reservations: Mutex<SavedReservations>,
     /// Volumes whose contents went with a process before this one.
     lost: Mutex<BTreeSet<VolumeName>>,
+    /// Shares whose files went with a process before this one.
+    lost_shares: Mutex<BTreeSet<ShareName>>,
     saves: Mutex<SaveStates>,
     /// Written by the holder of `store` alone.
     shutdown_saves: Mutex<ShutdownSaves>,
@@ -178,6 +186,9 @@ impl Engine {
             .collect();
         let unplanned = lost.iter().filter(|name| !saves.is_planned(name));
         lost_contents.log(&unplanned.cloned().collect());
+        let lost_shares = definitions.shares.keys().map(|name| name.0.clone());
+        let lost_shares: BTreeSet<_> = lost_shares.collect();
+        lost::log_shares(&lost_shares);
         let engine = Self {
             shared: Arc::new(Shared {
                 server,
@@ -185,6 +196,7 @@ impl Engine {
                 definitions: RwLock::new(definitions),
                 reservations: Mutex::new(reservations),
                 lost: Mutex::new(lost),
+                lost_shares: Mutex::new(lost_shares),
                 saves: Mutex::new(saves),
                 shutdown_saves: Mutex::new(shutdown_saves),
                 save_thread: SaveThread::default(),
@@ -233,6 +245,11 @@ impl Engine {
 
     fn lost(&self) -> MutexGuard<'_, BTreeSet<VolumeName>> {
         let lost = self.shared.lost.lock();
+        lost.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lost_shares(&self) -> MutexGuard<'_, BTreeSet<ShareName>> {
+        let lost = self.shared.lost_shares.lock();
         lost.unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -314,6 +331,9 @@ impl Engine {
                 // A later volume of this name has lost nothing.
                 self.lost().remove(&name.0);
                 self.saves().remove(&name.0);
+            }
+            if let Change::RemoveShare(name) = &change {
+                self.lost_shares().remove(&name.0);
             }
             if let Change::RemovePortal(portal) = &change {
                 self.closed().remove(&portal.0.0);

@@ -32,19 +32,21 @@ pub use client::{Client, ClientError, Endpoint, path_part};
 pub use definitions::{
     Access, AfterCrash, BlockLen, Chap, DefinitionFault, Definitions, DefinitionsError,
     DelayFilter, FaultFilter, FaultRule, FaultStatus, FaultedKind, Filters, Host, Identity,
-    KindFields, MutualChap, Nsid, ParentFault, RateLimitFilter, RdmaChoice, Saving, SavingFault,
-    Secret, SecretFileError, Target, ToldBy, Volume,
+    KindFields, MutualChap, Nsid, OptionFault, OptionList, ParentFault, RateLimitFilter,
+    RdmaChoice, Saving, SavingFault, Secret, SecretFileError, Share, ShareFault, ShareKind,
+    ShareOptions, Target, ToldBy, Volume,
 };
 pub use engine::{
     AttachmentView, CacheFigures, CacheView, CapacityView, ChapView, Comparison, Contents,
     CopyView, DamageView, DamagedRange, Engine, EngineError, Figures, HostView, IfClosed,
     IscsiConnectionView, IscsiSessionView, IscsiState, KindView, LastSaveView, LostContents,
-    MemberState, MemberView, MirrorView, NamespaceView, NewCopy, NewSnapshots, OpenError, PathView,
-    PortalFigures, PortalPatch, PortalState, PortalView, RangeView, RdmaProvider, RdmaSegmentation,
-    RdmaStatisticsView, ReferralView, RestoreError, RestoreRequest, RestoredView, SaveRequest,
-    SaveView, SavedView, ScrubView, SessionFigures, SessionView, Starting, StatisticsView,
-    StatusView, TargetAccess, TargetView, Task, ThreadFigures, TopInterval, TopIntervalFault,
-    TopView, VolumeFigures, VolumePatch, VolumeState, VolumeView,
+    MemberState, MemberView, MirrorView, NamespaceView, NewCopy, NewSnapshots, NfsSessionView,
+    OpenError, PathView, PortalFigures, PortalPatch, PortalState, PortalView, RangeView,
+    RdmaProvider, RdmaSegmentation, RdmaStatisticsView, ReferralView, RestoreError, RestoreRequest,
+    RestoredView, SaveRequest, SaveView, SavedView, ScrubView, SessionFigures, SessionView,
+    SharePatch, ShareView, Starting, StatisticsView, StatusView, TargetAccess, TargetView, Task,
+    ThreadFigures, TopInterval, TopIntervalFault, TopView, VolumeFigures, VolumePatch, VolumeState,
+    VolumeView,
 };
 pub use plan::PlanError;
 pub use readable::readable;

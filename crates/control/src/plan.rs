@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use server::{HostName, PortalDefinition, TargetName, VolumeName};
+use server::{HostName, PortalDefinition, ShareName, TargetName, VolumeName};
 use uuid::Uuid;
 use volume::VolumeKind;
 
 use crate::change::Change;
-use crate::definitions::{Definitions, Host, Nsid, Target, Volume};
+use crate::definitions::{Definitions, Host, Nsid, Share, Target, Volume};
 
 /// One call of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +62,13 @@ pub(crate) enum Step {
     Attach(TargetName, Nsid, VolumeName),
     Detach(TargetName, Nsid, VolumeName),
     RemoveTarget(TargetName, Target),
+    CreateShare(ShareName, Share),
+    ChangeShare {
+        name: ShareName,
+        from: Share,
+        to: Share,
+    },
+    RemoveShare(ShareName, Share),
     AddPortal(PortalDefinition),
     RemovePortal(PortalDefinition),
     AddReferral(PortalDefinition),
@@ -80,6 +87,7 @@ pub(crate) enum Phase {
     Detach,
     Policies,
     Targets,
+    Shares,
     RemoveTargets,
     RemoveHosts,
     OpenPortals,
@@ -100,13 +108,15 @@ impl Step {
                 to_bytes,
                 ..
             } if to_bytes >= from_bytes => Phase::Volumes,
-            Self::Resize { .. } | Self::RemoveVolume(..) | Self::ChangeMembers { .. } => {
-                Phase::Destroy
-            }
+            Self::Resize { .. }
+            | Self::RemoveVolume(..)
+            | Self::ChangeMembers { .. }
+            | Self::RemoveShare(..) => Phase::Destroy,
             Self::RemovePortal(_) | Self::RemoveReferral(_) => Phase::ClosePortals,
             Self::Detach(..) => Phase::Detach,
             Self::SetPolicy { .. } => Phase::Policies,
             Self::CreateTarget(..) | Self::Attach(..) => Phase::Targets,
+            Self::CreateShare(..) | Self::ChangeShare { .. } => Phase::Shares,
             Self::RemoveTarget(..) => Phase::RemoveTargets,
             Self::RemoveHost(..) => Phase::RemoveHosts,
             Self::AddPortal(_) | Self::AddReferral(_) => Phase::OpenPortals,
@@ -170,6 +180,9 @@ impl Step {
             | Self::SetPolicy { name, .. }
             | Self::Attach(name, ..)
             | Self::Detach(name, ..) => format!("target {name}"),
+            Self::CreateShare(name, _)
+            | Self::ChangeShare { name, .. }
+            | Self::RemoveShare(name, _) => format!("share {name}"),
             Self::AddPortal(portal) | Self::RemovePortal(portal) => format!("portal {portal}"),
             Self::AddReferral(to) | Self::RemoveReferral(to) => format!("referral {to}"),
         }
@@ -229,6 +242,13 @@ impl Step {
             Self::Attach(target, nsid, volume) => Self::Detach(target, nsid, volume),
             Self::Detach(target, nsid, volume) => Self::Attach(target, nsid, volume),
             Self::RemoveTarget(name, target) => Self::CreateTarget(name, target),
+            Self::CreateShare(name, share) => Self::RemoveShare(name, share),
+            Self::ChangeShare { name, from, to } => Self::ChangeShare {
+                name,
+                from: to,
+                to: from,
+            },
+            Self::RemoveShare(name, share) => Self::CreateShare(name, share),
             Self::AddPortal(portal) => Self::RemovePortal(portal),
             Self::RemovePortal(portal) => Self::AddPortal(portal),
             Self::AddReferral(referral) => Self::RemoveReferral(referral),
@@ -311,6 +331,18 @@ pub(crate) fn plan(before: &Definitions, changes: &[Change]) -> Result<Vec<Step>
             }
             Change::SetTarget(name, to) => {
                 plan_target(&name.0, before.targets.get(name), to, &mut steps);
+            }
+            Change::SetShare(name, to) => steps.push(match before.shares.get(name) {
+                None => Step::CreateShare(name.0.clone(), to.clone()),
+                Some(from) => Step::ChangeShare {
+                    name: name.0.clone(),
+                    from: from.clone(),
+                    to: to.clone(),
+                },
+            }),
+            Change::RemoveShare(name) => {
+                let share = before.shares.get(name);
+                steps.extend(share.map(|share| Step::RemoveShare(name.0.clone(), share.clone())));
             }
             Change::SetMachine(to) => steps.push(Step::SetMachine {
                 from: before.machine,

@@ -11,7 +11,7 @@ use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use server::{
     AddressRange, DiskUuid, Eui64, HostName, Naa, Nguid, PortalDefinition, PortalGroup, Protocol,
-    RdmaChoice, SerialNumber, TargetName, Transport, VolumeName,
+    RdmaChoice, SerialNumber, ShareName, TargetName, Transport, VolumeName,
 };
 use volume::{ByteSize, Provision, SizeError};
 
@@ -31,6 +31,10 @@ impl Written for VolumeName {
 
 impl Written for TargetName {
     const NOUN: &'static str = "target name";
+}
+
+impl Written for ShareName {
+    const NOUN: &'static str = "share name";
 }
 
 impl Written for HostName {
@@ -250,7 +254,7 @@ pub struct Portal(pub PortalDefinition);
 pub enum PortalFault {
     /// The scheme is not that of a supported protocol.
     #[error(
-        "has an unknown protocol; write nvme+tcp://, nvme+rdma://, iscsi:// or iser://, then ADDRESS:PORT"
+        "has an unknown protocol; write nvme+tcp://, nvme+rdma://, iscsi://, iser:// or nfs://, then ADDRESS:PORT"
     )]
     Scheme,
     /// What follows the comma is no portal group, or the protocol has none.
@@ -301,7 +305,7 @@ impl FromStr for Portal {
             return Err(PortalFault::NoRdma);
         }
         let (address, group) = match address.rsplit_once(',') {
-            Some((address, tag)) if transport.protocol() == Protocol::Iscsi => {
+            Some((address, tag)) if transport.protocol() == Some(Protocol::Iscsi) => {
                 let tag = tag.parse().map_err(|_| PortalFault::Group)?;
                 (address, PortalGroup(tag))
             }
@@ -355,6 +359,7 @@ pub const fn default_port(transport: Transport) -> u16 {
     match transport {
         Transport::NvmeTcp | Transport::NvmeRdma => 4420,
         Transport::Iscsi | Transport::Iser => 3260,
+        Transport::Nfs => 2049,
     }
 }
 
@@ -392,7 +397,7 @@ mod tests {
             assert!(fault.contains("has no port from 0 to 65535"), "{fault}");
         }
         assert!(
-            shown("nfs://192.0.2.1")
+            shown("smb://192.0.2.1")
                 .expect_err("not served")
                 .to_string()
                 .contains("nvme+tcp")
@@ -417,6 +422,21 @@ mod tests {
         for text in ["iscsi://192.0.2.1,0", "iscsi://192.0.2.1,x", "192.0.2.1,2"] {
             let fault = shown(text).expect_err(text).to_string();
             assert!(fault.contains("portal group"), "{fault}");
+        }
+    }
+
+    #[test]
+    fn nfs_portals_have_the_port_of_nfs_and_no_group() {
+        let shown = |text| parse::<Portal>(text).map(|portal| portal.to_string());
+        for text in ["nfs://192.0.2.1", "nfs://192.0.2.1:2049/"] {
+            assert_eq!(shown(text).as_deref(), Ok("nfs://192.0.2.1:2049"));
+        }
+        for (text, hint) in [
+            ("nfs://192.0.2.1,2", "portal group"),
+            ("nfs://192.0.2.1?rdma=soft", "leave out rdma="),
+        ] {
+            let fault = shown(text).expect_err(text).to_string();
+            assert!(fault.contains(hint), "{fault}");
         }
     }
 

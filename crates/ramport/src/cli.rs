@@ -17,6 +17,7 @@ mod identity;
 mod network;
 mod portal;
 mod saves;
+mod share;
 mod shell;
 mod snapshots;
 mod target;
@@ -34,6 +35,7 @@ pub(crate) use portal::{PortalSetArgs, PortalVerb, RdmaSwitch};
 pub(crate) use saves::{
     AcknowledgeArgs, RestoreArgs, SaveArgs, SaveVerb, SavingArgs, VolumeSetArgs,
 };
+pub(crate) use share::{ShareCreateArgs, ShareSetArgs, ShareVerb};
 pub(crate) use shell::ShellArgs;
 pub(crate) use snapshots::{CloneArgs, RollbackArgs, SnapshotArgs, SnapshotVerb};
 pub(crate) use target::{AccessArgs, DetachArgs, TargetCreateArgs, TargetSetArgs, TargetVerb};
@@ -41,7 +43,7 @@ pub(crate) use top::{Column, TopArgs, View};
 pub(crate) use values::{Attach, Cores, HostLuns, MemoryBudget};
 use values::{
     parse_attach, parse_cores, parse_fault, parse_host_luns, parse_iscsi_portal, parse_memory,
-    parse_nvme_rdma_portal, parse_period, parse_portal, parse_range, parse_wait,
+    parse_nfs_portal, parse_nvme_rdma_portal, parse_period, parse_portal, parse_range, parse_wait,
 };
 pub(crate) use volume_create::{
     AddMemberArgs, CacheArgs, MirrorArgs, Replacement, ScrubArgs, VolumeCreateArgs,
@@ -57,7 +59,7 @@ const VERSION: &str = if cfg!(target_feature = "crt-static") {
     env!("CARGO_PKG_VERSION")
 };
 
-/// Exports this machine's RAM to other machines as disks
+/// Exports this machine's RAM to other machines as disks and shared files
 #[derive(Debug, Parser)]
 #[command(version = VERSION, propagate_version = true, max_term_width = 100, after_help = examples::RAMPORT)]
 pub(crate) struct Cli {
@@ -146,6 +148,9 @@ pub(crate) enum DaemonVerb {
     /// Targets: names under which hosts find volumes
     #[command(subcommand, after_help = examples::TARGET)]
     Target(TargetVerb),
+    /// Shares: trees of files in RAM that clients mount over NFS
+    #[command(subcommand, after_help = examples::SHARE)]
+    Share(ShareVerb),
     /// Hosts: who may use targets
     #[command(subcommand, after_help = examples::HOST)]
     Host(HostVerb),
@@ -155,7 +160,7 @@ pub(crate) enum DaemonVerb {
     /// Referrals: other discovery services that discovery lists
     #[command(subcommand, after_help = examples::REFERRAL)]
     Referral(ReferralVerb),
-    /// Sessions: hosts connected to targets
+    /// Sessions: hosts connected to targets, and clients of shares
     #[command(subcommand, after_help = examples::SESSION)]
     Session(SessionVerb),
     /// Print what a Linux host needs to use a target: commands, lines of fstab, systemd units
@@ -198,7 +203,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "PATH", env = "RAMPORT_STATE")]
     pub(crate) state: Option<PathBuf>,
     /// Define a portal by URL: nvme+tcp://192.0.2.1:4420, iscsi://192.0.2.1:3260,
-    /// iser://192.0.2.1:3260
+    /// iser://192.0.2.1:3260, nfs://192.0.2.1:2049
     #[arg(long, value_name = "URL", value_parser = parse_portal)]
     pub(crate) listen: Vec<Portal>,
     /// Define an NVMe/TCP portal [default if no portal is defined: 127.0.0.1:4420]
@@ -212,6 +217,9 @@ pub(crate) struct ServeArgs {
     /// Define an iSCSI portal, with the tag of its portal group if that is not 1
     #[arg(long, value_name = "ADDRESS[:PORT][,GROUP]", value_parser = parse_iscsi_portal)]
     pub(crate) iscsi: Vec<Portal>,
+    /// Define an NFS portal, with MOUNT at the same port
+    #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = parse_nfs_portal)]
+    pub(crate) nfs: Vec<Portal>,
     /// Volumes whose contents a restart lost: offline for hosts until `ramport volume acknowledge`,
     /// or served as zeros at once
     #[arg(

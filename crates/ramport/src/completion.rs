@@ -10,7 +10,8 @@ use clap::{CommandFactory, Parser};
 use clap_complete::Shell;
 use clap_complete::engine::{self, ArgValueCandidates, CompletionCandidate};
 use control::{
-    Client, ClientError, HostView, PortalView, ReferralView, SessionView, TargetView, VolumeView,
+    Client, ClientError, HostView, PortalView, ReferralView, SessionView, ShareView, TargetView,
+    VolumeView,
 };
 
 use crate::cli::{Cli, Connection};
@@ -26,6 +27,7 @@ const ANSWER_LIMIT: Duration = Duration::from_millis(500);
 pub(crate) enum Noun {
     Volume,
     Target,
+    Share,
     Host,
     Portal,
     Referral,
@@ -33,9 +35,10 @@ pub(crate) enum Noun {
 }
 
 impl Noun {
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Volume,
         Self::Target,
+        Self::Share,
         Self::Host,
         Self::Portal,
         Self::Referral,
@@ -47,6 +50,7 @@ impl Noun {
         match self {
             Self::Volume => "volume",
             Self::Target => "target",
+            Self::Share => "share",
             Self::Host => "host",
             Self::Portal => "portal",
             Self::Referral => "referral",
@@ -71,6 +75,9 @@ pub(crate) fn objects(client: &Client, noun: Noun) -> Result<Vec<Object>, Client
             .collect(),
         Noun::Target => (client.get::<Vec<TargetView>>("/v1/targets")?.into_iter())
             .map(|view| object(view.name, view.protocol))
+            .collect(),
+        Noun::Share => (client.get::<Vec<ShareView>>("/v1/shares")?.into_iter())
+            .map(|view| object(view.name, format!("{} files", view.files)))
             .collect(),
         Noun::Host => (client.get::<Vec<HostView>>("/v1/hosts")?.into_iter())
             .map(|view| object(view.name, view.addresses.join(" ")))
@@ -187,6 +194,7 @@ pub(crate) fn noun_of(path: &[String], argument: &str) -> Option<Noun> {
         ("volume", _, "name" | "volumes" | "snapshot" | "to")
         | ("target", _, "volume" | "what") => Noun::Volume,
         ("target", _, "name") | ("connect-line", _, "target") => Noun::Target,
+        ("share", _, "name") => Noun::Share,
         ("host", _, "name")
         | ("target" | "connect-line", _, "host")
         | ("target", _, "read_only_host") => Noun::Host,

@@ -261,7 +261,7 @@ fn ways<'a>(
     let target = offer.target;
     let leads_there = |portal: &PortalDefinition| {
         let groups = &target.portal_groups;
-        portal.transport.protocol() == protocol
+        portal.transport.protocol() == Some(protocol)
             && (groups.is_empty() || groups.contains(&portal.group.tag()))
     };
     let ways = offer.portals.iter().filter_map(|view| {

@@ -169,6 +169,7 @@ fn open_portals(engine: &Engine, args: &ServeArgs) -> Result<(), Failure> {
     let defined = engine.definitions().portals;
     let named = args.listen.iter().chain(&args.nvme_tcp);
     let named = named.chain(&args.iscsi).chain(&args.nvme_rdma);
+    let named = named.chain(&args.nfs);
     let mut wanted: Vec<Portal> = named.copied().collect();
     if wanted.is_empty() && defined.is_empty() {
         wanted.push(parse(PORTAL_DEFAULT).map_err(Failure::mistake)?);

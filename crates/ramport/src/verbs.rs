@@ -7,6 +7,7 @@ mod host;
 mod portal;
 mod referral;
 mod session;
+mod share;
 mod target;
 mod tree;
 mod volume;
@@ -28,6 +29,7 @@ use crate::units::bytes;
 use crate::{output, paths, top};
 
 pub(crate) use portal::{open_to_others, provider, state};
+pub(crate) use session::paths;
 
 /// Carries out a verb of the daemon's.
 pub(crate) fn run(connection: &Connection, verb: DaemonVerb) -> Result<ExitCode, Failure> {
@@ -35,6 +37,7 @@ pub(crate) fn run(connection: &Connection, verb: DaemonVerb) -> Result<ExitCode,
     let done = match verb {
         DaemonVerb::Volume(verb) => volume::run(&daemon, verb),
         DaemonVerb::Target(verb) => target::run(&daemon, verb),
+        DaemonVerb::Share(verb) => share::run(&daemon, verb),
         DaemonVerb::Host(verb) => host::run(&daemon, verb),
         DaemonVerb::Portal(verb) => portal::run(&daemon, &verb),
         DaemonVerb::Referral(verb) => referral::run(&daemon, &verb),

@@ -138,6 +138,14 @@ pub enum ServerError {
         /// What the system said.
         source: volume::MemoryError,
     },
+    /// The same for a share.
+    #[error("cannot allocate memory for share {share}: {source}")]
+    ShareMemory {
+        /// The share.
+        share: ShareName,
+        /// What the system said.
+        source: volume::MemoryError,
+    },
     /// What was asked for is not possible with the kind of a volume, or with its state.
     #[error("volume {volume}: {source}")]
     Volume {
@@ -434,6 +442,7 @@ impl ServerError {
             | Self::Rdma { .. } => ErrorKind::Invalid,
             Self::OverBudget { .. }
             | Self::Memory { .. }
+            | Self::ShareMemory { .. }
             | Self::NamespacesFull { .. }
             | Self::TooMany { .. } => ErrorKind::Exhausted,
             Self::Save { source, .. } => save_kind(source),

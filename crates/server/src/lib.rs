@@ -22,7 +22,6 @@ mod iscsi;
 mod names;
 mod nfs;
 mod nvme_target;
-mod ramfs;
 mod registry;
 mod reservation_saves;
 mod server;

@@ -24,9 +24,10 @@ pub enum ShareKind {
     /// Memory of the server's budget. The files, and the handles by which clients name them, last
     /// until the share is removed or erased, or the server ends.
     Ramfs {
-        /// The most bytes that its files may take; only the budget limits them if absent.
+        /// The most bytes that its files may take, with their names and attributes; only the budget
+        /// limits them if absent.
         quota_bytes: Option<u64>,
-        /// The most files.
+        /// The most files of any kind, besides its root.
         files_max: u64,
     },
 }

@@ -2,6 +2,7 @@
 //! no secret is among them.
 
 mod caches;
+mod shares;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +14,7 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, 
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::exemplar::Exemplar;
 use prometheus_client::registry::Registry;
-use server::{IoStatistics, Latency};
+use server::{FileProcedure, Kind, Latency, Statistics};
 
 use crate::engine::{
     CapacityView, Contents, Engine, MemberState, MemberView, PathView, RdmaStatisticsView,
@@ -51,23 +52,59 @@ impl Collector for EngineCollector {
         encode_capacity(engine, &mut encoder)?;
         encode_volumes(engine, &mut encoder)?;
         encode_rdma(engine, &mut encoder)?;
+        shares::encode(&engine.shares(), &mut encoder)?;
         let [volumes, targets, sessions] = engine.statistics();
         for (noun, subjects) in [
             ("volume", volumes),
             ("target", targets),
             ("session", sessions),
         ] {
-            encode_operations(noun, &subjects, &mut encoder)?;
-            encode_latency(noun, &subjects, &mut encoder)?;
+            let noun = Noun {
+                noun,
+                by: "kind",
+                name: kind_name,
+            };
+            encode_statistics(&noun, &subjects, &mut encoder)?;
         }
-        Ok(())
+        let shares = engine.share_statistics();
+        if shares.is_empty() {
+            return Ok(());
+        }
+        let (noun, by, name) = ("share", "procedure", FileProcedure::name);
+        encode_statistics(&Noun { noun, by, name }, &shares, &mut encoder)
     }
 }
 
 /// Labels of a metric: keys and values.
 type Labels = Vec<(&'static str, String)>;
-/// Volumes, targets or sessions: the value of their label, and their counters.
-type Subjects = [(String, IoStatistics)];
+/// Volumes, targets, sessions or shares: the value of their label, and their counters.
+type Subjects<K, const N: usize> = [(String, Statistics<K, N>)];
+
+/// What things are called whose operations are counted.
+struct Noun<K> {
+    /// In names of metrics, and the label that names the thing.
+    noun: &'static str,
+    /// The label that names the kind of operation.
+    by: &'static str,
+    /// The value of that label.
+    name: fn(K) -> &'static str,
+}
+
+impl<K> Noun<K> {
+    fn labels(&self, subject: &str, kind: K) -> Labels {
+        let kind = (self.name)(kind).to_owned();
+        vec![(self.noun, subject.to_owned()), (self.by, kind)]
+    }
+}
+
+fn kind_name(kind: block::OpKind) -> &'static str {
+    match kind {
+        block::OpKind::Read => "read",
+        block::OpKind::Write => "write",
+        block::OpKind::Discard => "discard",
+        block::OpKind::Flush => "flush",
+    }
+}
 
 fn encode_capacity(engine: &Engine, encoder: &mut DescriptorEncoder) -> fmt::Result {
     let capacity = engine.capacity();
@@ -446,17 +483,26 @@ const COUNTS: [Count; 3] = [
     ("errors", "Commands that failed", |of| of.errors),
 ];
 
-fn encode_operations(
-    noun: &'static str,
-    subjects: &Subjects,
+fn encode_statistics<K: Kind<N>, const N: usize>(
+    noun: &Noun<K>,
+    subjects: &Subjects<K, N>,
+    encoder: &mut DescriptorEncoder,
+) -> fmt::Result {
+    encode_operations(noun, subjects, encoder)?;
+    encode_latency(noun, subjects, encoder)
+}
+
+fn encode_operations<K: Kind<N>, const N: usize>(
+    noun: &Noun<K>,
+    subjects: &Subjects<K, N>,
     encoder: &mut DescriptorEncoder,
 ) -> fmt::Result {
     for (what, help, value) in COUNTS {
-        let name = format!("ramport_{noun}_{what}");
+        let name = format!("ramport_{}_{what}", noun.noun);
         let mut metric = encoder.encode_descriptor(&name, help, None, MetricType::Counter)?;
         for (subject, statistics) in subjects {
             for (kind, counters) in statistics.kinds() {
-                let labels = labels_of(noun, subject, kind);
+                let labels = noun.labels(subject, kind);
                 encode_count(&mut metric, &labels, value(counters))?;
             }
         }
@@ -468,18 +514,18 @@ fn encode_operations(
 type Figure = fn(&Latency) -> Option<Duration>;
 
 /// Only kinds of operations that were used have a latency.
-fn encode_latency(
-    noun: &'static str,
-    subjects: &Subjects,
+fn encode_latency<K: Kind<N>, const N: usize>(
+    noun: &Noun<K>,
+    subjects: &Subjects<K, N>,
     encoder: &mut DescriptorEncoder,
 ) -> fmt::Result {
     let measured: Vec<(Labels, &Latency)> = (subjects.iter())
         .flat_map(|(subject, statistics)| {
             let used = statistics.kinds().filter(|(_, kind)| kind.operations > 0);
-            used.map(|(kind, counters)| (labels_of(noun, subject, kind), &counters.latency))
+            used.map(|(kind, counters)| (noun.labels(subject, kind), &counters.latency))
         })
         .collect();
-    let name = format!("ramport_{noun}_latency_seconds");
+    let name = format!("ramport_{}_latency_seconds", noun.noun);
     let help = "Latency in the server";
     let mut metric = encoder.encode_descriptor(&name, help, None, MetricType::Histogram)?;
     for (labels, latency) in &measured {
@@ -497,7 +543,7 @@ fn encode_latency(
         ),
     ];
     for (figure, help, value) in figures {
-        let name = format!("ramport_{noun}_latency_{figure}_seconds");
+        let name = format!("ramport_{}_latency_{figure}_seconds", noun.noun);
         let mut metric = encoder.encode_descriptor(&name, help, None, MetricType::Gauge)?;
         for (labels, latency) in &measured {
             let value_s = value(latency).unwrap_or_default().as_secs_f64();
@@ -531,14 +577,4 @@ fn encode_count(metric: &mut MetricEncoder, labels: &Labels, count: u64) -> fmt:
     metric
         .encode_family(labels)?
         .encode_counter(&count, exemplar)
-}
-
-fn labels_of(noun: &'static str, subject: &str, kind: block::OpKind) -> Labels {
-    let kind = match kind {
-        block::OpKind::Read => "read",
-        block::OpKind::Write => "write",
-        block::OpKind::Discard => "discard",
-        block::OpKind::Flush => "flush",
-    };
-    vec![(noun, subject.to_owned()), ("kind", kind.to_owned())]
 }

@@ -2,6 +2,7 @@
 
 mod contents;
 mod members;
+mod shares;
 
 use axum::Json;
 use axum::Router;
@@ -109,6 +110,14 @@ fn routes() -> OpenApiRouter<Engine> {
         .routes(routes!(set_target_access))
         .routes(routes!(attach_volume))
         .routes(routes!(detach_volume))
+        .routes(routes!(shares::list_shares))
+        .routes(routes!(
+            shares::get_share,
+            shares::create_share,
+            shares::change_share,
+            shares::remove_share
+        ))
+        .routes(routes!(shares::erase_share))
         .routes(routes!(list_hosts))
         .routes(routes!(get_host, create_host, change_host, remove_host))
         .routes(routes!(list_portals))
@@ -131,7 +140,7 @@ fn routes() -> OpenApiRouter<Engine> {
 #[openapi(
     info(
         title = "ramport",
-        description = "Lends a machine's RAM to other machines as disks."
+        description = "Lends a machine's RAM to other machines as disks and shared files."
     ),
     modifiers(&BearerToken),
     security((), ("token" = []))

@@ -1,4 +1,5 @@
 mod metrics;
+mod shares;
 mod top;
 mod unfinished;
 
@@ -198,6 +199,23 @@ POST   400 /v1/portals/nvme+tcp:%2F%2F127.0.0.1:4420%3Frdma=soft
 PATCH  404 /v1/portals/nvme+rdma:%2F%2F127.0.0.1:4420 {"rdma": "soft"}
 PATCH  400 /v1/portals/nvme+rdma:%2F%2F127.0.0.1:4420 {"rdma": "some"}
 GET    200 /v1/portals
+POST   201 /v1/portals/nfs:%2F%2F127.0.0.1:0
+POST   201 /v1/shares/db {"quota": "8M", "options": "rw,no_root_squash"}
+POST   409 /v1/shares/db {}
+POST   400 /v1/shares/other {"options": "rw,krb5"}
+POST   400 /v1/shares/other {"quota": "8"}
+POST   400 /v1/shares/.. {}
+GET    200 /v1/shares/db
+GET    404 /v1/shares/none
+GET    200 /v1/shares
+PATCH  200 /v1/shares/db {"quota": null, "files_max": 10, "clients": ["192.0.2.0/24"], "options": "ro"}
+PATCH  400 /v1/shares/db {"quota": "8"}
+PATCH  404 /v1/shares/none {}
+POST   200 /v1/shares/db/erase
+POST   404 /v1/shares/none/erase?force=true
+DELETE 404 /v1/shares/none
+DELETE 204 /v1/shares/db
+POST   201 /v1/shares/docs {}
 POST   201 /v1/referrals/192.0.2.7:8009
 POST   409 /v1/referrals/nvme+tcp:%2F%2F192.0.2.7:8009
 POST   400 /v1/referrals/0.0.0.0
@@ -575,7 +593,7 @@ fn refused_definitions() -> Vec<(Value, Value, &'static str)> {
     let thick = json!({ "volumes": { "b": { "size": "1T", "provisioning": "thick" } } });
     let wide = json!(["nvme+tcp://0.0.0.0:24911"]);
     vec![
-        (one, json!({}), "destroy the contents of a"),
+        (one, json!({}), "destroy the contents of volume a"),
         (json!({}), thick, "1 TiB"),
         (json!({}), with(taken(port), json!({})), "cannot listen on"),
         (json!({}), with(wide, json!({})), "has no host list"),

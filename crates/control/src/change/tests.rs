@@ -11,8 +11,9 @@ pub(crate) fn definitions() -> impl Strategy<Value = Definitions> {
         names(),
         prop::collection::btree_map(0..3_u32, (names(), 0..3_u8, names()), 0..3),
         names(),
+        prop::collection::btree_map(0..3_u32, (1..4_u64, any::<bool>()), 0..3),
     )
-        .prop_map(|(volumes, hosts, targets, portals)| {
+        .prop_map(|(volumes, hosts, targets, portals, shares)| {
             let mut definitions = Definitions::default();
             for (n, (mib, read_only)) in volumes {
                 let volume = serde_json::json!({ "size": mib << 20, "read_only": read_only });
@@ -40,6 +41,12 @@ pub(crate) fn definitions() -> impl Strategy<Value = Definitions> {
                     namespaces: namespaces.collect(),
                 };
                 definitions.targets.insert(name("t", n), target);
+            }
+            for (n, (mib, read_only)) in shares {
+                let options = if read_only { "ro" } else { "rw" };
+                let share = serde_json::json!({ "quota": mib << 20, "options": options });
+                let share = serde_json::from_value(share).expect("a share");
+                definitions.shares.insert(name("s", n), share);
             }
             for n in portals {
                 let portal = format!("127.0.0.1:{}", 4420 + n).parse().expect("a portal");
@@ -87,9 +94,11 @@ proptest! {
 #[test]
 fn changes_are_shown_by_field() {
     let read = |text: &str| Definitions::from_toml(text).expect("definitions");
-    let before = read("[volumes.a]\nsize = \"1M\"\n[volumes.b]\nsize = \"1M\"");
+    let before = read(
+        "[volumes.a]\nsize = \"1M\"\n[volumes.b]\nsize = \"1M\"\n[shares.s]\nquota = \"1M\"\n[shares.gone]",
+    );
     let after = read(
-        "portals = [\"127.0.0.1\"]\n[volumes.a]\nsize = \"2M\"\nread_only = true\n[targets.t]\nnamespaces = { 1 = \"a\" }",
+        "portals = [\"127.0.0.1\"]\n[volumes.a]\nsize = \"2M\"\nread_only = true\n[targets.t]\nnamespaces = { 1 = \"a\" }\n[shares.s]\noptions = \"ro\"",
     );
     let shown = describe(&before, &before.changes_to(&after));
     assert_eq!(
@@ -97,6 +106,8 @@ fn changes_are_shown_by_field() {
         [
             "~ volume a read_only: none -> true size: 1 MiB -> 2 MiB",
             "+ target t namespaces: 1 a",
+            "~ share s options: rw,sync,secure,root_squash,anonuid=65534,anongid=65534 -> ro,sync,secure,root_squash,anonuid=65534,anongid=65534 quota: 1 MiB -> none",
+            "- share gone (its files are lost)",
             "- volume b (its contents are lost)",
             "+ portal nvme+tcp://127.0.0.1:4420",
         ]

@@ -28,6 +28,9 @@ impl Definitions {
         for (name, target) in &self.targets {
             self.check_target(&name.0, target, |_| false)?;
         }
+        for (name, share) in &self.shares {
+            share.check(&name.0)?;
+        }
         self.check_identities(self.machine)
     }
 

@@ -1,11 +1,11 @@
 //! How definitions can be invalid.
 
-use server::{ChapFault, ChapOwner, HostName, TargetName, VolumeName};
+use server::{ChapFault, ChapOwner, HostName, ShareName, TargetName, VolumeName};
 use volume::SpecError;
 use volume::filters::FaultError;
 
 use super::parent_fault::ParentFault;
-use super::{HIDDEN_SECRET, SavingFault};
+use super::{HIDDEN_SECRET, SavingFault, ShareFault};
 
 /// How definitions contradict themselves or each other.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -182,6 +182,14 @@ pub enum DefinitionFault {
         volume: VolumeName,
         /// What is wrong.
         fault: FaultError,
+    },
+    /// A share cannot be so.
+    #[error("share {share}: {fault}")]
+    Share {
+        /// The share.
+        share: ShareName,
+        /// What is wrong.
+        fault: ShareFault,
     },
 }
 

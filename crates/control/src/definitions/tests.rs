@@ -266,6 +266,39 @@ fn the_sizes_of_volumes_that_hold_others_follow_from_these() {
 }
 
 #[test]
+fn a_share_needs_nothing_but_its_name() {
+    let shares = |text: &str| Definitions::from_toml(text).expect("fine");
+    let all = shares("[shares.db]");
+    let db = &all.shares[&Text("db".parse().expect("a name"))];
+    assert_eq!(*db, Share::default());
+    assert_eq!(
+        serde_json::to_value(db).expect("serialises"),
+        serde_json::json!({
+            "kind": "ramfs",
+            "files_max": 1 << 20,
+            "clients": [],
+            "options": "rw,sync,secure,root_squash,anonuid=65534,anongid=65534",
+        })
+    );
+    let all = shares(
+        "[shares.db]\nquota = \"8G\"\nclients = [\"192.0.2.0/24\", \"::1\"]\noptions = \"ro\"",
+    );
+    assert_eq!(shares(&all.to_toml()), all, "it reads back");
+    let name = "db".parse().expect("a name");
+    let to_server = all.shares[&Text(name)].to_server(&"db".parse().expect("a name"));
+    assert_eq!(to_server.path(), "/db");
+    assert!(to_server.options.read_only);
+    assert_eq!(to_server.clients.len(), 2);
+    assert_eq!(
+        to_server.kind,
+        server::ShareKind::Ramfs {
+            quota_bytes: Some(8 << 30),
+            files_max: 1 << 20
+        }
+    );
+}
+
+#[test]
 fn what_is_unknown_is_refused_by_name() {
     assert!(fault("[volumes.a]\nsize = \"1G\"\ncolour = 1").contains("unknown field `colour`"));
     assert!(fault("[volume.a]\nsize = \"1G\"").contains("unknown field `volume`"));
@@ -306,6 +339,12 @@ fn invalid_values_are_refused_with_a_hint() {
             "NVMe does not use CHAP",
         ),
         ("[hosts.h]\naddresses = [\"1.2.3.4/40\"]", "from 0 to 32"),
+        ("[shares.db]\nquota = \"8\"", "at least 1 MiB"),
+        ("[shares.db]\nfiles_max = 0", "nonzero"),
+        ("[shares.db]\nkind = \"dir\"", "expected `ramfs`"),
+        ("[shares.db]\nclients = [\"host\"]", "is not an IP address"),
+        ("[shares.db]\noptions = \"rw,krb5\"", "use rw, ro, sync"),
+        ("[shares.\"..\"]", "choose another"),
         (
             "[volumes.a]\nsize = \"1G\"\nfilters = { fault = { rules = [{ status = \"busy\", every = 1, per_million = 1 }] } }",
             "keep one of them",

@@ -245,8 +245,12 @@ fn check_exposure(to: &Definitions) -> Result<(), ServerError> {
     let targets = to.targets.iter();
     let targets = targets.map(|(name, target)| target.to_server(&name.0));
     let targets: Vec<_> = targets.collect::<Result<_, _>>()?;
+    let shares = to.shares.iter();
+    let shares: Vec<_> = shares
+        .map(|(name, share)| share.to_server(&name.0))
+        .collect();
     let portals: Vec<_> = to.portal_definitions().collect();
-    server::check_exposure(targets.iter(), portals.iter())
+    server::check_exposure(targets.iter(), shares.iter(), portals.iter())
 }
 
 /// Refuses steps that destroy data, unless forced.
@@ -254,12 +258,11 @@ fn check_losses(steps: &[Step], force: Force) -> Result<(), EngineError> {
     let destroyed: Vec<_> = steps
         .iter()
         .filter(|step| step.phase() == Phase::Destroy && !step.keeps_data())
-        .filter_map(Step::volume)
+        .map(Step::noun)
         .collect();
     if force == Force::No && !destroyed.is_empty() {
-        let names: Vec<_> = destroyed.iter().map(ToString::to_string).collect();
         return Err(EngineError::LosesData {
-            volumes: names.join(", "),
+            names: destroyed.join(", "),
         });
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use server::{ErrorKind, PortalDefinition, ServerError, StartError, VolumeName};
+use server::{ErrorKind, PortalDefinition, ServerError, ShareName, StartError, VolumeName};
 use volume::{ByteSize, Damage};
 
 use crate::definitions::DefinitionFault;
@@ -45,6 +45,18 @@ pub enum EngineError {
         /// The volume.
         volume: VolumeName,
         /// Memory that it holds.
+        used_bytes: u64,
+    },
+    /// Removing a share would destroy what clients wrote.
+    #[error(
+        "share {share} holds {files} files ({} of memory), which removing it destroys", ByteSize(*used_bytes)
+    )]
+    HoldsFiles {
+        /// The share.
+        share: ShareName,
+        /// Files, directories and links in it.
+        files: u64,
+        /// Memory that they take.
         used_bytes: u64,
     },
     /// The contents of a volume were lost, so a snapshot or a clone would show zeros.
@@ -140,10 +152,10 @@ pub enum EngineError {
         connections: usize,
     },
     /// Applying a file would destroy data.
-    #[error("this would destroy the contents of {volumes}")]
+    #[error("this would destroy the contents of {names}")]
     LosesData {
-        /// The volumes, as a list for people.
-        volumes: String,
+        /// The volumes and shares, as a list for people.
+        names: String,
     },
 }
 
@@ -156,6 +168,7 @@ impl EngineError {
             | Self::Plan(_)
             | Self::Busy { .. }
             | Self::HoldsData { .. }
+            | Self::HoldsFiles { .. }
             | Self::ContentsLost { .. }
             | Self::Restoring { .. }
             | Self::Damaged { .. }
@@ -178,6 +191,7 @@ impl EngineError {
         match self {
             Self::Server(error) => error.needs_force(),
             Self::HoldsData { .. }
+            | Self::HoldsFiles { .. }
             | Self::Overwrites { .. }
             | Self::MirrorOverwrites { .. }
             | Self::DiscardsChanges { .. }

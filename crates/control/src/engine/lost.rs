@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use utoipa::ToSchema;
 
-use server::{Availability, Server, ServerError, VolumeName};
+use server::{Availability, Server, ServerError, ShareName, VolumeName};
 
 /// Whether what was written to a volume is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -64,12 +64,24 @@ impl LostContents {
     }
 }
 
+/// Logs which shares are empty after a restart. They are served at once: the handles that clients have of lost files are stale, so
+/// every program is told.
+pub(super) fn log_shares(lost: &BTreeSet<ShareName>) {
+    if !lost.is_empty() {
+        tracing::warn!(
+            count = lost.len(),
+            shares = first_names(lost),
+            "shares lost their files in the restart and are empty; clients get errors (stale file handle) until they mount them again"
+        );
+    }
+}
+
 /// The maximum number of names in one line of the log.
 const NAMES_MAX: usize = 20;
 
 /// The names for a line of the log; the first [`NAMES_MAX`] if there are more.
-pub(super) fn first_names(names: &BTreeSet<VolumeName>) -> String {
-    let first = names.iter().take(NAMES_MAX).map(VolumeName::as_str);
-    let more = (names.len() > NAMES_MAX).then_some("…");
+pub(super) fn first_names(names: &BTreeSet<impl ToString>) -> String {
+    let first = names.iter().take(NAMES_MAX).map(ToString::to_string);
+    let more = (names.len() > NAMES_MAX).then(|| "…".to_owned());
     first.chain(more).collect::<Vec<_>>().join(" ")
 }

@@ -127,6 +127,11 @@ pub(super) fn take(
         }
         Step::Detach(target, nsid, _) => server.detach_volume(target, nsid.0, force)?,
         Step::RemoveTarget(name, _) => server.remove_target(name, force)?,
+        Step::CreateShare(name, share) => {
+            server.create_share(share.to_server(name))?;
+        }
+        Step::ChangeShare { name, to, .. } => server.change_share(to.to_server(name))?,
+        Step::RemoveShare(name, _) => server.remove_share(name, force)?,
         Step::AddPortal(portal) => return server.add_portal(*portal).map(Some),
         Step::RemovePortal(portal) => server.remove_portal(*portal)?,
         Step::AddReferral(referral) => server.add_referral(*referral)?,

@@ -90,13 +90,16 @@ pub struct VolumeFigures {
 pub struct SessionFigures {
     /// Its number.
     pub id: u64,
-    /// The target; none for the discovery service.
+    /// The target; none for the discovery service and for NFS.
     pub target: Option<String>,
-    /// The name that the host gave.
+    /// The shares that a session of NFS has used.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shares: Vec<String>,
+    /// The name that the host gave; for NFS, its address.
     pub host: String,
     /// The address of the host.
     pub peer: String,
-    /// The transport: `nvme+tcp`, `nvme+rdma`, `iscsi` or `iser`.
+    /// The transport: `nvme+tcp`, `nvme+rdma`, `iscsi`, `iser` or `nfs`.
     pub transport: String,
     /// How many connections (queues) it has.
     pub connections: usize,
@@ -309,6 +312,7 @@ fn sessions_between(before: &Reading, now: &Reading, length: Duration) -> Vec<Se
         SessionFigures {
             id: session.id.0,
             target: session.target.as_ref().map(ToString::to_string),
+            shares: shares(session),
             host: session.host.to_string(),
             peer: session.peer.to_string(),
             transport: transport(session).scheme().to_owned(),
@@ -363,9 +367,16 @@ fn percent(now: Duration, before: Duration, length: Duration) -> f64 {
 
 fn transport(session: &SessionInfo) -> Transport {
     match session.protocol {
-        SessionProtocol::Nvme { transport, .. } | SessionProtocol::Iscsi { transport, .. } => {
-            transport
-        }
+        SessionProtocol::Nvme { transport, .. }
+        | SessionProtocol::Iscsi { transport, .. }
+        | SessionProtocol::Nfs { transport, .. } => transport,
+    }
+}
+
+fn shares(session: &SessionInfo) -> Vec<String> {
+    match &session.protocol {
+        SessionProtocol::Nfs { shares, .. } => shares.iter().map(ToString::to_string).collect(),
+        SessionProtocol::Nvme { .. } | SessionProtocol::Iscsi { .. } => Vec::new(),
     }
 }
 

@@ -17,6 +17,7 @@ use super::cache_view::CacheView;
 use super::iscsi_views::{IscsiConnectionView, IscsiSessionView, isid_text};
 use super::lost::Contents;
 use super::mirror_view::MirrorView;
+use super::nfs_views::{NfsSessionView, by_procedure};
 use super::rdma::{RdmaProvider, RdmaSegmentation, RdmaStatisticsView};
 use super::remote::PathView;
 use super::save_states::SaveStates;
@@ -242,25 +243,28 @@ pub enum PortalState {
 pub struct SessionView {
     /// Its number.
     pub id: u64,
-    /// The target; none for the discovery service.
+    /// The target; none for the discovery service and for NFS.
     pub target: Option<String>,
-    /// The name that the host gave.
+    /// The name that the host gave; for NFS, its address.
     pub host: String,
     /// Where the host came from.
     pub peer: String,
     /// The local address of the connection.
     pub local: String,
-    /// The transport: `nvme+tcp`, `nvme+rdma`, `iscsi` or `iser`.
+    /// The transport: `nvme+tcp`, `nvme+rdma`, `iscsi`, `iser` or `nfs`.
     pub transport: String,
     /// The controller ID, for NVMe.
     pub controller: Option<u16>,
     /// What an iSCSI session is.
     pub iscsi: Option<IscsiSessionView>,
+    /// What a session of NFS is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nfs: Option<NfsSessionView>,
     /// How many connections (queues) it has.
     pub connections: usize,
     /// When it began, in seconds since 1970.
     pub since_unix_s: u64,
-    /// What it has done.
+    /// What it has done; for NFS, reads, writes and commits of files.
     pub statistics: StatisticsView,
 }
 
@@ -641,11 +645,26 @@ fn referral_view(referral: Portal) -> ReferralView {
 }
 
 fn session_view(info: &SessionInfo) -> SessionView {
-    let (transport, controller, iscsi) = match &info.protocol {
+    let (mut controller, mut iscsi, mut nfs) = (None, None, None);
+    let transport = match &info.protocol {
         SessionProtocol::Nvme {
             transport,
-            controller,
-        } => (*transport, Some(*controller), None),
+            controller: id,
+        } => {
+            controller = Some(*id);
+            *transport
+        }
+        SessionProtocol::Nfs {
+            transport,
+            shares,
+            operations,
+        } => {
+            nfs = Some(NfsSessionView {
+                shares: shares.iter().map(ToString::to_string).collect(),
+                procedures: by_procedure(operations),
+            });
+            *transport
+        }
         SessionProtocol::Iscsi {
             transport,
             isid,
@@ -664,14 +683,14 @@ fn session_view(info: &SessionInfo) -> SessionView {
                 local: connection.local.to_string(),
                 parameters: keys(&connection.parameters),
             });
-            let view = IscsiSessionView {
+            iscsi = Some(IscsiSessionView {
                 isid: isid_text(*isid),
                 tsih: *tsih,
                 state: (*state).into(),
                 connections: connections.collect(),
                 parameters: keys(parameters),
-            };
-            (*transport, None, Some(view))
+            });
+            *transport
         }
     };
     SessionView {
@@ -683,6 +702,7 @@ fn session_view(info: &SessionInfo) -> SessionView {
         transport: transport.scheme().to_owned(),
         controller,
         iscsi,
+        nfs,
         connections: info.connections,
         since_unix_s: unix_s(info.since),
         statistics: StatisticsView::from(&info.statistics),
@@ -709,7 +729,7 @@ fn capacity_view(
     }
 }
 
-fn unix_s(time: SystemTime) -> u64 {
+pub(super) fn unix_s(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH)
         .unwrap_or_default()
         .as_secs()

@@ -27,7 +27,7 @@ proptest! {
     fn what_destroys_data_comes_last(a in definitions(), b in definitions()) {
         let steps = plan(&a, &a.changes_to(&b)).expect("block sizes are the same");
         let is_destroying = |step: &Step| match step {
-            Step::RemoveVolume(..) => true,
+            Step::RemoveVolume(..) | Step::RemoveShare(..) => true,
             Step::Resize { from_bytes, to_bytes, .. } => to_bytes < from_bytes,
             _ => false,
         };
@@ -93,6 +93,17 @@ fn take(model: &mut Definitions, step: &Step) {
         Step::RemovePortal(portal) => assert!(model.portals.remove(&Text(Portal(*portal)))),
         Step::AddReferral(to) => assert!(model.referrals.insert(Text(Portal(*to)))),
         Step::RemoveReferral(to) => assert!(model.referrals.remove(&Text(Portal(*to)))),
+        Step::CreateShare(name, share) => {
+            let before = model.shares.insert(Text(name.clone()), share.clone());
+            assert!(before.is_none());
+        }
+        Step::ChangeShare { name, from, to } => {
+            let before = model.shares.insert(Text(name.clone()), to.clone());
+            assert_eq!(before.as_ref(), Some(from));
+        }
+        Step::RemoveShare(name, _) => {
+            assert!(model.shares.remove(&Text(name.clone())).is_some());
+        }
         step => take_of_volume(model, step),
     }
 }

@@ -100,7 +100,57 @@ Examples:
   The same, with an adapter only:
     ramport portal create nvme+rdma://192.0.2.1:4420?rdma=hw
   iSCSI over RDMA (iSER):
-    ramport portal create iser://192.0.2.1:3260";
+    ramport portal create iser://192.0.2.1:3260
+  NFS:
+    ramport portal create nfs://192.0.2.1:2049";
+
+pub(crate) const SHARE: &str = "\
+Examples:
+  From creation to removal:
+    ramport portal create nfs://192.0.2.1
+    ramport share create db --client 192.0.2.0/24
+    ramport share show db
+    ramport share remove db";
+
+pub(crate) const SHARE_CREATE: &str = "\
+Examples:
+  For the clients of one network, with at most 8 GiB of memory:
+    ramport share create db --client 192.0.2.0/24 --quota 8G
+  One client writes; every client may read, as nobody:
+    ramport share create scratch --client 192.0.2.7 --options rw,no_root_squash
+    ramport share create docs --client 0.0.0.0/0 --client ::/0 --options ro,all_squash";
+
+pub(crate) const SHARE_LIST: &str = "\
+Examples:
+  As a table, and for scripts:
+    ramport share ls
+    ramport share ls --json";
+
+pub(crate) const SHARE_SHOW: &str = "\
+Examples:
+  Files, memory, clients, options, and the line that mounts it:
+    ramport share show db";
+
+pub(crate) const SHARE_SET: &str = "\
+Examples:
+  Read-only from now on; other options stay:
+    ramport share set db --options ro
+  More memory, and other clients:
+    ramport share set db --quota 16G --client 192.0.2.7 --client 2001:db8::/32";
+
+pub(crate) const SHARE_ERASE: &str = "\
+Examples:
+  A share that no session uses:
+    ramport share erase scratch
+  A share that is in use:
+    ramport share erase db --force";
+
+pub(crate) const SHARE_REMOVE: &str = "\
+Examples:
+  A share without files and sessions:
+    ramport share remove scratch
+  A share with files, which are lost:
+    ramport share remove db --force";
 
 pub(crate) const PORTAL_SET: &str = "\
 Examples:

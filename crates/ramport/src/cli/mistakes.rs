@@ -7,7 +7,7 @@ use super::tests::parse;
 use super::values::ValueError;
 
 /// Command lines, each with a mistake of its own.
-const LINES: [&str; 42] = [
+const LINES: [&str; 47] = [
     "volum ls",
     "volume creat rd0",
     "volume create",
@@ -35,7 +35,12 @@ const LINES: [&str; 42] = [
     "host create a --address nowhere",
     "host create a --told-by-address",
     "portal create localhost",
-    "portal create nfs://192.0.2.1",
+    "portal create smb://192.0.2.1",
+    "portal create nfs://192.0.2.1?rdma=on",
+    "share create db --options rw,krb5",
+    "share create db --options anonuid=nobody",
+    "share create db --files 0",
+    "share set db",
     "portal set nvme+tcp://192.0.2.1 --rdma maybe",
     "serve --cores none",
     "serve --memory 120%",

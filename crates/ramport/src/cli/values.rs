@@ -2,7 +2,9 @@
 
 use std::num::NonZeroU64;
 
-use control::{FaultRule, FaultStatus, FaultedKind, Period, Portal, Size, parse};
+use control::{
+    FaultRule, FaultStatus, FaultedKind, OptionList, Period, Portal, ShareOptions, Size, parse,
+};
 use server::AddressRange;
 
 /// The LUNs that a host sees, as `HOST=LUN:NUMBER,…`.
@@ -166,6 +168,11 @@ pub(super) fn parse_iscsi_portal(text: &str) -> Result<Portal, control::TextFaul
     portal_of(server::Transport::Iscsi, text)
 }
 
+/// A portal for NFS, where no other protocol is named.
+pub(super) fn parse_nfs_portal(text: &str) -> Result<Portal, control::TextFault> {
+    portal_of(server::Transport::Nfs, text)
+}
+
 /// A portal for NVMe/RDMA, where no other protocol is named.
 pub(super) fn parse_nvme_rdma_portal(text: &str) -> Result<Portal, control::TextFault> {
     portal_of(server::Transport::NvmeRdma, text)
@@ -190,6 +197,14 @@ pub(super) fn parse_host_luns(text: &str) -> Result<HostLuns, ValueError> {
         host: host.to_owned(),
         luns: luns.ok_or_else(wrong)?,
     })
+}
+
+pub(super) fn parse_share_options(text: &str) -> Result<ShareOptions, control::TextFault> {
+    parse(text)
+}
+
+pub(super) fn parse_option_list(text: &str) -> Result<OptionList, control::TextFault> {
+    parse(text)
 }
 
 pub(super) fn parse_range(text: &str) -> Result<AddressRange, control::TextFault> {

@@ -86,6 +86,7 @@ const fn folder(noun: Noun) -> &'static str {
     match noun {
         Noun::Volume => "volumes",
         Noun::Target => "targets",
+        Noun::Share => "shares",
         Noun::Host => "hosts",
         Noun::Portal => "portals",
         Noun::Referral => "referrals",

@@ -75,7 +75,10 @@ fn commands_options_and_places_are_completed() {
     let candidates = |place, line| context(place).candidates(&words(line));
     assert_eq!(candidates("/", "cd /vo"), ["/volumes/"]);
     assert_eq!(candidates("/", "cd t"), ["targets/"]);
-    assert_eq!(candidates("/volumes", "sh"), ["shell", "show", "shrink"]);
+    assert_eq!(
+        candidates("/volumes", "sh"),
+        ["share", "shell", "show", "shrink"]
+    );
     assert_eq!(candidates("/volumes/rd0", "grow --f"), ["--force"]);
     assert_eq!(
         candidates("/volumes/rd0", "filter set --fault-s"),

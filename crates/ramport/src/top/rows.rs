@@ -6,6 +6,7 @@ use control::{CacheFigures, Figures, TopView, VolumeFigures};
 
 use crate::cli::{Column, View};
 use crate::units::bytes;
+use crate::verbs;
 
 impl View {
     pub(super) const ALL: [Self; 5] = [
@@ -83,7 +84,11 @@ impl View {
                 .collect(),
             Self::Sessions => (document.sessions.iter())
                 .map(|session| {
-                    let target = session.target.as_deref().unwrap_or("discovery");
+                    let target = match &session.target {
+                        Some(target) => target.clone(),
+                        None if session.transport == "nfs" => verbs::paths(&session.shares),
+                        None => "discovery".to_owned(),
+                    };
                     Row {
                         host: session.host.clone(),
                         connections: session.connections,

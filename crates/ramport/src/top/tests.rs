@@ -31,6 +31,7 @@ fn session(id: u64, host: u8, figures: Figures) -> SessionFigures {
     SessionFigures {
         id,
         target: Some("nqn.2025-01.com.example:a-long-name-of-a-target:rd0".to_owned()),
+        shares: Vec::new(),
         host: format!("nqn.2014-08.org.nvmexpress:uuid:1111111{host}"),
         peer: "192.0.2.7:40000".to_owned(),
         transport: "nvme+tcp".to_owned(),

@@ -51,7 +51,14 @@ fn show(daemon: &Daemon, session: &SessionView) -> Result<(), Failure> {
     }
     let mut fields = vec![
         ("session", paint(Tone::Name, &session.id.to_string())),
-        ("target", target(session)),
+        (
+            if session.nfs.is_some() {
+                "shares"
+            } else {
+                "target"
+            },
+            target(session),
+        ),
         ("host", session.host.clone()),
         ("transport", session.transport.clone()),
         ("from", session.peer.clone()),
@@ -70,6 +77,8 @@ fn show(daemon: &Daemon, session: &SessionView) -> Result<(), Failure> {
         ("reads", statistics(&session.statistics.read)),
         ("writes", statistics(&session.statistics.write)),
     ]);
+    let calls = session.nfs.iter().flat_map(|nfs| &nfs.procedures);
+    fields.extend(calls.map(|(procedure, calls)| (procedure.as_str(), statistics(calls))));
     let connections = session.iscsi.iter().flat_map(|iscsi| &iscsi.connections);
     fields.extend(connections.map(|connection| ("connection", connection_line(connection))));
     let keys = session.iscsi.iter().flat_map(|iscsi| &iscsi.parameters);
@@ -103,13 +112,27 @@ fn connection_line(connection: &IscsiConnectionView) -> String {
 /// How a session stands, in words.
 pub(super) fn state(session: &SessionView) -> &'static str {
     match session.iscsi.as_ref().map(|iscsi| iscsi.state) {
+        None if session.nfs.is_some() => "connected",
         None | Some(IscsiState::LoggedIn) => "logged in",
         Some(IscsiState::LogoutRequested) => "asked to log out",
         Some(IscsiState::Dropped) => "dropped",
     }
 }
 
+/// The target of a session, or the shares that it has used.
 fn target(session: &SessionView) -> String {
-    let name = session.target.clone();
-    name.unwrap_or_else(|| "discovery".to_owned())
+    match (&session.nfs, &session.target) {
+        (Some(nfs), _) => paths(&nfs.shares),
+        (None, Some(target)) => target.clone(),
+        (None, None) => "discovery".to_owned(),
+    }
+}
+
+/// The paths of shares that a session of NFS has used, in words.
+pub(crate) fn paths(shares: &[String]) -> String {
+    if shares.is_empty() {
+        return "nfs".to_owned();
+    }
+    let paths: Vec<_> = shares.iter().map(|share| format!("/{share}")).collect();
+    paths.join(" ")
 }

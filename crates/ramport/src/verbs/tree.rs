@@ -1,13 +1,13 @@
 //! `ramport ls`: everything as a tree.
 
 use control::{
-    CapacityView, HostView, PortalView, ReferralView, SessionView, StatusView, TargetView,
-    VolumeView,
+    CapacityView, HostView, PortalView, ReferralView, SessionView, ShareView, StatusView,
+    TargetView, VolumeView,
 };
 use serde_json::json;
 
 use super::words::noun;
-use super::{Daemon, host, portal, session, target, volume};
+use super::{Daemon, host, portal, session, share, target, volume};
 use crate::failure::Failure;
 use crate::output::{self, Tone, paint};
 use crate::units::{age, bytes, span};
@@ -18,6 +18,7 @@ struct Everything {
     capacity: CapacityView,
     volumes: Vec<VolumeView>,
     targets: Vec<TargetView>,
+    shares: Vec<ShareView>,
     hosts: Vec<HostView>,
     portals: Vec<PortalView>,
     referrals: Vec<ReferralView>,
@@ -46,6 +47,7 @@ pub(super) fn show(daemon: &Daemon) -> Result<(), Failure> {
         capacity: client.get("/v1/capacity")?,
         volumes: client.get("/v1/volumes")?,
         targets: client.get("/v1/targets")?,
+        shares: client.get("/v1/shares")?,
         hosts: client.get("/v1/hosts")?,
         portals: client.get("/v1/portals")?,
         referrals: client.get("/v1/referrals")?,
@@ -57,6 +59,7 @@ pub(super) fn show(daemon: &Daemon) -> Result<(), Failure> {
             "capacity": all.capacity,
             "volumes": all.volumes,
             "targets": all.targets,
+            "shares": all.shares,
             "hosts": all.hosts,
             "portals": all.portals,
             "referrals": all.referrals,
@@ -76,13 +79,15 @@ fn tree(all: &Everything) -> Node {
     let elsewhere = all
         .sessions
         .iter()
-        .filter(|session| session.target.is_none());
+        .filter(|session| session.target.is_none() && session.nfs.is_none());
+    let nfs = all.sessions.iter().filter(|session| session.nfs.is_some());
     let groups = [
         (
             "targets",
             all.targets.iter().map(|t| target_node(t, all)).collect(),
         ),
         ("volumes without a target", detached),
+        ("shares", all.shares.iter().map(share_node).collect()),
         ("portals", all.portals.iter().map(portal_node).collect()),
         (
             "referrals",
@@ -92,6 +97,7 @@ fn tree(all: &Everything) -> Node {
                 .collect(),
         ),
         ("hosts", all.hosts.iter().map(host_node).collect()),
+        ("nfs sessions", nfs.map(session_node).collect()),
         ("discovery sessions", elsewhere.map(session_node).collect()),
     ];
     Node {
@@ -141,6 +147,10 @@ fn volume_line(view: &VolumeView) -> String {
         view.block_size,
         volume::remarks(view)
     )
+}
+
+fn share_node(view: &ShareView) -> Node {
+    Node::leaf(share::line(view))
 }
 
 fn portal_node(view: &PortalView) -> Node {

@@ -42,7 +42,7 @@ fn a_refused_file_changes_nothing_and_says_so() {
     for (text, reason) in [
         (
             "",
-            "destroy the contents of a; to do it anyway, use --force\n",
+            "destroy the contents of volume a; to do it anyway, use --force\n",
         ),
         ("[volumes.a]", "size 0 B is out of range"),
         (

@@ -26,6 +26,7 @@ mod refusals;
 mod remote;
 mod restore;
 mod saves;
+mod shares;
 mod shell;
 mod snapshots;
 mod start;

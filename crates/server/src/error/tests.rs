@@ -80,6 +80,13 @@ fn memory() -> ServerError {
     }
 }
 
+fn share_memory() -> ServerError {
+    ServerError::ShareMemory {
+        share: share(),
+        source: volume::MemoryError::Host(io::Error::other("Cannot allocate memory")),
+    }
+}
+
 fn member_offered() -> ServerError {
     ServerError::MemberOffered {
         volume: volume(),
@@ -133,6 +140,7 @@ fn messages_of_rejected_requests() {
         ServerError::VolumeSize { .. } => [volume_size()],
         ServerError::OverBudget { .. } => [ServerError::OverBudget { needed_bytes: 50 << 30, free_bytes: 8 << 30 }],
         ServerError::Memory { .. } => [memory()],
+        ServerError::ShareMemory { .. } => [share_memory()],
         ServerError::Volume { .. } => [half_rolled_back()],
         ServerError::Copy(_) => [ServerError::Copy(holds_data())],
         ServerError::Save { .. } => [ServerError::Save { volume: volume(), source: Box::new(SaveError::GaveWay) }],

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::ramfs::{Quota, RamTree};
 use ::nfs::{Export, ExportId};
-use file_tree::Timestamp;
-use volume::Charge;
+use file_tree::{FileTree as _, Timestamp};
+use ramfs::{Quota, RamTree};
+use volume::{Charge, MemoryError};
 
 use super::{Core, Server, State};
 use crate::access::AccessList;
@@ -34,6 +34,8 @@ struct Files {
     created: SystemTime,
 }
 
+/// The root directory, which a tree counts as a file.
+const ROOT: u64 = 1;
 /// The most shares.
 const SHARES_MAX: usize = 1024;
 
@@ -229,7 +231,7 @@ impl ShareEntry {
             export: Export {
                 id: self.files.id,
                 path: self.definition.path(),
-                tree: self.files.tree.as_tree(),
+                tree: Arc::clone(&self.files.tree) as _,
                 options: *options,
             },
             access: AccessList::of_addresses(clients),
@@ -239,13 +241,13 @@ impl ShareEntry {
     }
 
     fn info(&self, sessions: usize) -> ShareInfo {
-        let space = file_tree::FileTree::space(&*self.files.tree.as_tree());
+        let space = self.files.tree.space();
         ShareInfo {
             definition: self.definition.clone(),
             created: self.files.created,
             used_bytes: self.files.tree.used_bytes(),
             free_bytes: space.free_bytes,
-            files: space.total_files.saturating_sub(space.free_files),
+            files: self.files.tree.files().saturating_sub(ROOT),
             sessions,
             statistics: self.totals.sum(),
         }
@@ -259,7 +261,7 @@ fn quota(kind: &ShareKind) -> Quota {
     } = *kind;
     Quota {
         bytes: quota_bytes,
-        files: files_max,
+        files: files_max.saturating_add(ROOT),
     }
 }
 
@@ -274,6 +276,19 @@ fn now() -> Timestamp {
 }
 
 /// The error of a tree that could not be created.
-fn share_error(_: file_tree::FileError, _: &ShareName) -> ServerError {
-    ServerError::Stopping
+fn share_error(error: MemoryError, name: &ShareName) -> ServerError {
+    match error {
+        MemoryError::OverBudget {
+            wanted_bytes,
+            free_bytes,
+            ..
+        } => ServerError::OverBudget {
+            needed_bytes: wanted_bytes,
+            free_bytes,
+        },
+        source => ServerError::ShareMemory {
+            share: name.clone(),
+            source,
+        },
+    }
 }

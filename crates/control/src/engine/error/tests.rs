@@ -15,8 +15,8 @@ use volume::{Damage, SpecError};
 use super::*;
 use crate::store::{LineFault, Place};
 use crate::{
-    ClientError, Definitions, DefinitionsError, ListenError, ParentFault, Period, Portal,
-    PortalFault, SavingFault, SecretFileError, TokenError, VolumeKind, parse,
+    ClientError, Definitions, DefinitionsError, ListenError, OptionFault, ParentFault, Period,
+    Portal, PortalFault, SavingFault, SecretFileError, ShareFault, TokenError, VolumeKind, parse,
 };
 
 fn holder() -> VolumeName {
@@ -35,6 +35,10 @@ fn damage() -> Damage {
 
 fn volume() -> VolumeName {
     "rd0".parse().expect("a name")
+}
+
+fn share() -> ShareName {
+    "db".parse().expect("a name")
 }
 
 fn target() -> TargetName {
@@ -80,6 +84,7 @@ fn messages_of_rejected_changes() {
         EngineError::Busy { .. } => [EngineError::Busy { volume: volume(), action: "creation" }],
         EngineError::MirrorOverwrites { .. } => [EngineError::MirrorOverwrites { volume: volume(), mirror: "m0".parse().expect("a name") }],
         EngineError::HoldsData { .. } => [EngineError::HoldsData { volume: volume(), used_bytes: 2 << 20 }],
+        EngineError::HoldsFiles { .. } => [EngineError::HoldsFiles { share: share(), files: 12, used_bytes: 2 << 20 }],
         EngineError::ContentsLost { .. } => [EngineError::ContentsLost { volume: volume() }],
         EngineError::DiscardsChanges { .. } => [EngineError::DiscardsChanges {
             volume: volume(),
@@ -94,7 +99,7 @@ fn messages_of_rejected_changes() {
         EngineError::RelativeFile { .. } => [EngineError::RelativeFile { path: "rd0.save".into() }],
         EngineError::NoSaveFolder { .. } => [EngineError::NoSaveFolder { volume: volume(), to: "/srv/saves".to_owned() }],
         EngineError::Thread(_) => [EngineError::Thread(io::Error::other("Resource temporarily unavailable"))],
-        EngineError::LosesData { .. } => [EngineError::LosesData { volumes: "rd0, rd1".to_owned() }],
+        EngineError::LosesData { .. } => [EngineError::LosesData { names: "volume rd0, share db".to_owned() }],
     });
     let plans = every_variant!(PlanError {
         PlanError::BlockSize(_) => [PlanError::BlockSize(volume())],
@@ -232,6 +237,10 @@ fn messages_of_definitions_that_cannot_be() {
             DefinitionFault::Filters { volume: volume(), fault: FaultError::TooManyRules { given: 99 } },
             DefinitionFault::Filters { volume: volume(), fault: FaultError::AboveCertain { per_million: 2_000_000 } },
         ],
+        DefinitionFault::Share { .. } => [DefinitionFault::Share {
+            share: share(),
+            fault: ShareFault::Quota { given: ByteSize(8) },
+        }],
     });
     insta::assert_snapshot!(messages(&faults));
 }
@@ -288,7 +297,17 @@ fn messages_of_files_that_hold_no_definitions() {
         PortalFault::Address => [PortalFault::Address],
         PortalFault::Port => [PortalFault::Port],
     });
-    insta::assert_snapshot!(messages(&files) + &messages(&secrets) + &messages(&portals));
+    let options = every_variant!(OptionFault {
+        OptionFault::Unknown(_) => [OptionFault::Unknown("krb5".to_owned())],
+        OptionFault::Id(_) => [OptionFault::Id("anonuid=nobody".to_owned())],
+    });
+    let all = [
+        messages(&files),
+        messages(&secrets),
+        messages(&portals),
+        messages(&options),
+    ];
+    insta::assert_snapshot!(all.concat());
 }
 
 #[test]

@@ -1,0 +1,115 @@
+//! Shares: file trees that clients mount.
+
+use std::fmt;
+use std::num::NonZeroU64;
+
+use serde::{Deserialize, Serialize};
+use server::{AddressRange, ShareDefinition, ShareName};
+use utoipa::ToSchema;
+use volume::ByteSize;
+
+use super::{DefinitionFault, ShareOptions};
+use crate::text::{Size, Text};
+
+/// A share: a tree of files that clients mount over NFS. Its name is the path of its export: `/NAME`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Share {
+    /// What holds its files: `ramfs`, memory of the daemon. It cannot be changed later.
+    #[schema(inline, default = "ramfs")]
+    pub kind: ShareKind,
+    /// The memory that its files may take, at least 1 MiB; absent: what the memory budget has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "8G")]
+    pub quota: Option<Size>,
+    /// How many files, directories and links it may hold.
+    #[schema(value_type = u64, default = 1_048_576)]
+    pub files_max: NonZeroU64,
+    /// Addresses and ranges from which clients may use it. Without a list it is not served through a portal that other
+    /// machines can reach.
+    #[schema(value_type = Vec<String>, example = json!(["192.0.2.0/24"]))]
+    pub clients: Vec<Text<AddressRange>>,
+    /// What clients may do, in the words of exports(5): `rw` or `ro`, `sync` or `async`, `secure` or `insecure`,
+    /// `root_squash`, `no_root_squash` or `all_squash`, `anonuid=N`, `anongid=N`. What is not named has its default.
+    #[schema(
+        value_type = String,
+        default = "rw,sync,secure,root_squash,anonuid=65534,anongid=65534",
+        example = "ro,all_squash"
+    )]
+    pub options: Text<ShareOptions>,
+}
+
+/// What holds the files of a share.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ShareKind {
+    /// Memory of the daemon. Files are lost when it ends.
+    #[default]
+    Ramfs,
+}
+
+impl fmt::Display for ShareKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ramfs => "ramfs",
+        })
+    }
+}
+
+/// How many files a share may hold if its definition does not say.
+const FILES_MAX: NonZeroU64 =
+    NonZeroU64::new(server::ShareKind::FILES_MAX_DEFAULT).expect("it is not zero");
+/// The smallest quota. It keeps a missing unit from making a share that holds next to nothing.
+const QUOTA_MIN: ByteSize = ByteSize(1 << 20);
+
+impl Default for Share {
+    fn default() -> Self {
+        Self {
+            kind: ShareKind::default(),
+            quota: None,
+            files_max: FILES_MAX,
+            clients: Vec::new(),
+            options: Text(ShareOptions::default()),
+        }
+    }
+}
+
+/// What is wrong with a share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ShareFault {
+    /// The quota is below the minimum.
+    #[error("quota {given} is too small; choose a size of at least {QUOTA_MIN}, or leave it out")]
+    Quota {
+        /// What was given.
+        given: ByteSize,
+    },
+}
+
+impl Share {
+    pub(crate) fn check(&self, name: &ShareName) -> Result<(), DefinitionFault> {
+        match self.quota {
+            Some(Size(bytes)) if bytes < QUOTA_MIN.0 => Err(DefinitionFault::Share {
+                share: name.clone(),
+                fault: ShareFault::Quota {
+                    given: ByteSize(bytes),
+                },
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The share in the server's form.
+    pub(crate) fn to_server(&self, name: &ShareName) -> ShareDefinition {
+        ShareDefinition {
+            name: name.clone(),
+            kind: match self.kind {
+                ShareKind::Ramfs => server::ShareKind::Ramfs {
+                    quota_bytes: self.quota.map(|quota| quota.0),
+                    files_max: self.files_max.get(),
+                },
+            },
+            options: self.options.0.into(),
+            clients: self.clients.iter().map(|range| range.0).collect(),
+        }
+    }
+}

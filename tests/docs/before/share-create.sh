@@ -1,0 +1,2 @@
+# shellcheck shell=bash
+ramport serve --nfs 192.0.2.1
