@@ -153,7 +153,7 @@ impl Slot {
         };
         self.remote_bytes = remote as usize;
         match call.procedure {
-            Procedure::Write => self.begin_reduced_write(now, call)?,
+            Procedure::Write => self.begin_reduced_write(now, call, head)?,
             Procedure::SymLink if head.len() + self.remote_bytes <= GATHERED_BYTES_MAX => {
                 self.bytes
                     .reserve_exact(head.len() + self.remote_bytes + UNIT_BYTES);
@@ -166,16 +166,19 @@ impl Slot {
     }
 
     /// A WRITE whose data, and nothing else, are in a chunk, with their padding or without (RFC 8166 section 3.4.5).
-    fn begin_reduced_write(&mut self, now: Instant, call: Call<'_>) -> Result<(), ErrorCode> {
+    fn begin_reduced_write(
+        &mut self,
+        now: Instant,
+        call: Call<'_>,
+        head: &[u8],
+    ) -> Result<(), ErrorCode> {
         let xid = call.xid;
         let Ok((write, data)) = WriteCall::new(call, now) else {
             self.remote_bytes = 0;
             self.body = Body::Rejected(xid, Reject::GarbageArguments);
             return Ok(());
         };
-        let len = self.remote_bytes;
-        let is_whole = [len, len + padding(len)].contains(&write.left_bytes());
-        if !data.is_empty() || !is_whole {
+        if !data.is_empty() || !is_data_of(head, self.remote_bytes) {
             return Err(ErrorCode::Chunk);
         }
         self.body = Body::Write(write);
@@ -235,8 +238,8 @@ impl Slot {
             let xid = call.xid;
             let garbage = |_| (xid, Reject::GarbageArguments);
             let (mut write, data) = WriteCall::new(call, self.began).map_err(garbage)?;
-            let len = self.remote_bytes - (self.bytes.len() - data.len());
-            let is_whole = [len, len + padding(len)].contains(&write.left_bytes());
+            let head = &self.bytes[..self.bytes.len() - data.len()];
+            let is_whole = is_data_of(head, self.remote_bytes - head.len());
             let data = if is_whole { Ok(data) } else { Err(Malformed) };
             write
                 .take(backend, data.map_err(garbage)?)
@@ -284,4 +287,11 @@ impl Slot {
         self.bytes.clear();
         self.bytes.shrink_to(INLINE_BYTES_MAX);
     }
+}
+
+/// Whether `len` bytes are the data of a WRITE that begins with `head`, with their padding or without. Their length is the
+/// last word of the head.
+fn is_data_of(head: &[u8], len: usize) -> bool {
+    let expected = head.last_chunk().map_or(0, |len| u32::from_be_bytes(*len)) as usize;
+    len == expected || len == expected + padding(expected)
 }
