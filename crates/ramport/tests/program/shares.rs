@@ -139,7 +139,9 @@ fn a_share_lives_from_creation_to_removal() {
         "its address is not listed"
     );
     daemon.ok(&["share", "set", "db", "--no-clients"]);
-    client.mount("/db").expect("any address through loopback");
+    let root = client.mount("/db");
+    let root = root.expect("any address through loopback");
+    assert_eq!(client.attributes(&root), 0);
     let tree = daemon.ok(&["ls"]);
     assert!(tree.contains("db  0 files, "), "{tree}");
     assert!(tree.contains("nfs sessions"), "{tree}");
