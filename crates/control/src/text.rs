@@ -254,7 +254,7 @@ pub struct Portal(pub PortalDefinition);
 pub enum PortalFault {
     /// The scheme is not that of a supported protocol.
     #[error(
-        "has an unknown protocol; write nvme+tcp://, nvme+rdma://, iscsi://, iser:// or nfs://, then ADDRESS:PORT"
+        "has an unknown protocol; write nvme+tcp://, nvme+rdma://, iscsi://, iser://, nfs:// or nfs+rdma://, then ADDRESS:PORT"
     )]
     Scheme,
     /// What follows the comma is no portal group, or the protocol has none.
@@ -268,7 +268,9 @@ pub enum PortalFault {
     )]
     Query,
     /// What is to carry RDMA, if there is none.
-    #[error("has rdma= but does not use RDMA; write nvme+rdma:// or iser://, or leave out rdma=")]
+    #[error(
+        "has rdma= but does not use RDMA; write nvme+rdma://, iser:// or nfs+rdma://, or leave out rdma="
+    )]
     NoRdma,
     /// An address without a valid port after it.
     #[error(
@@ -360,6 +362,7 @@ pub const fn default_port(transport: Transport) -> u16 {
         Transport::NvmeTcp | Transport::NvmeRdma => 4420,
         Transport::Iscsi | Transport::Iser => 3260,
         Transport::Nfs => 2049,
+        Transport::NfsRdma => 20_049,
     }
 }
 
@@ -430,6 +433,13 @@ mod tests {
         let shown = |text| parse::<Portal>(text).map(|portal| portal.to_string());
         for text in ["nfs://192.0.2.1", "nfs://192.0.2.1:2049/"] {
             assert_eq!(shown(text).as_deref(), Ok("nfs://192.0.2.1:2049"));
+        }
+        for text in [
+            "nfs+rdma://192.0.2.1?rdma=soft",
+            "nfs+rdma://192.0.2.1:20049?rdma=soft",
+        ] {
+            let portal = "nfs+rdma://192.0.2.1:20049?rdma=soft";
+            assert_eq!(shown(text).as_deref(), Ok(portal));
         }
         for (text, hint) in [
             ("nfs://192.0.2.1,2", "portal group"),

@@ -161,7 +161,7 @@ fn execute_call<B: Backend>(
 }
 
 /// The length of a record's header.
-const MARK_BYTES: usize = 4;
+pub(crate) const MARK_BYTES: usize = 4;
 
 /// Appends a record that `write` writes.
 fn append<T>(replies: &mut Vec<u8>, write: impl FnOnce(&mut Writer<'_>) -> T) -> T {

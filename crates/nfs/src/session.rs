@@ -66,7 +66,8 @@ enum Body {
 /// The longest call other than WRITE that is read in whole; what is longer is malformed.
 const GATHERED_BYTES_MAX: usize = 16 << 10;
 /// The longest WRITE up to its data: the call's head, a handle, offset, count, stability and the length of the data.
-const WRITE_HEAD_BYTES_MAX: usize = CALL_HEAD_BYTES_MAX + 4 + HANDLE_BYTES_MAX + 8 + 4 + 4 + 4;
+pub(crate) const WRITE_HEAD_BYTES_MAX: usize =
+    CALL_HEAD_BYTES_MAX + 4 + HANDLE_BYTES_MAX + 8 + 4 + 4 + 4;
 /// The longest record: the longest WRITE, or a call that is malformed but answered.
 const RECORD_BYTES_MAX: usize = TRANSFER_BYTES_MAX + GATHERED_BYTES_MAX;
 /// No call is executed while replies of so many bytes wait.

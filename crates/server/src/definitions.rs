@@ -275,6 +275,8 @@ pub enum Transport {
     Iser,
     /// NFS over TCP, with MOUNT at the same port.
     Nfs,
+    /// NFS over RDMA, with MOUNT at the same port.
+    NfsRdma,
 }
 
 impl Transport {
@@ -283,8 +285,13 @@ impl Transport {
         match self {
             Self::NvmeTcp | Self::NvmeRdma => Some(Protocol::Nvme),
             Self::Iscsi | Self::Iser => Some(Protocol::Iscsi),
-            Self::Nfs => None,
+            Self::Nfs | Self::NfsRdma => None,
         }
+    }
+
+    /// Whether shares are reached through it.
+    pub const fn is_nfs(self) -> bool {
+        self.protocol().is_none()
     }
 
     /// The same protocol over RDMA, for a transport over TCP; `None` if that is not served, and for
@@ -293,13 +300,14 @@ impl Transport {
         match self {
             Self::NvmeTcp => Some(Self::NvmeRdma),
             Self::Iscsi => Some(Self::Iser),
-            Self::NvmeRdma | Self::Iser | Self::Nfs => None,
+            Self::Nfs => Some(Self::NfsRdma),
+            Self::NvmeRdma | Self::Iser | Self::NfsRdma => None,
         }
     }
 
     /// Whether it is one over RDMA.
     pub const fn is_rdma(self) -> bool {
-        matches!(self, Self::NvmeRdma | Self::Iser)
+        matches!(self, Self::NvmeRdma | Self::Iser | Self::NfsRdma)
     }
 
     /// Its name in URLs.
@@ -310,6 +318,7 @@ impl Transport {
             Self::Iscsi => "iscsi",
             Self::Iser => "iser",
             Self::Nfs => "nfs",
+            Self::NfsRdma => "nfs+rdma",
         }
     }
 
@@ -321,6 +330,7 @@ impl Transport {
             "iscsi" => Some(Self::Iscsi),
             "iser" => Some(Self::Iser),
             "nfs" => Some(Self::Nfs),
+            "nfs+rdma" => Some(Self::NfsRdma),
             _ => None,
         }
     }

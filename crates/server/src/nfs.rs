@@ -50,9 +50,11 @@ impl Share {
         self.access.check(who) > Access::Denied
     }
 
-    /// Why a connection from `peer` may not use the share, if so.
-    pub(crate) fn refusal(&self, peer: SocketAddr) -> Option<Refusal> {
-        let is_port_refused = self.export.options.privileged_port && peer.port() >= PORT_FREE_MIN;
+    /// Why a connection from `peer` may not use the share, if so. Over RDMA a port says nothing: Linux's client binds none,
+    /// and the devices of a client are its administrator's.
+    pub(crate) fn refusal(&self, peer: SocketAddr, transport: Transport) -> Option<Refusal> {
+        let is_port_free = peer.port() >= PORT_FREE_MIN && !transport.is_rdma();
+        let is_port_refused = self.export.options.privileged_port && is_port_free;
         (is_port_refused || !self.is_for(peer.ip())).then_some(Refusal::Denied)
     }
 }

@@ -59,7 +59,7 @@ impl Fixture {
                 4420,
                 "?ns=1&rdma=soft&local=127.0.55.2",
             ),
-            Transport::Nfs => panic!("NFS has no volumes"),
+            Transport::Nfs | Transport::NfsRdma => panic!("NFS has no volumes"),
         };
         fixture::offer(&server, target, "rd0", HostPolicy::Local);
         let portal = fixture::portal(transport, ([127, 0, 55, 1], port));

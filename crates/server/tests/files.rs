@@ -114,7 +114,7 @@ fn target_of(transport: Transport) -> (&'static str, &'static str) {
     match transport {
         Transport::Iscsi | Transport::Iser => (IQN, "/0"),
         Transport::NvmeTcp | Transport::NvmeRdma => (NQN, "?ns=1"),
-        Transport::Nfs => panic!("NFS has no volumes"),
+        Transport::Nfs | Transport::NfsRdma => panic!("NFS has no volumes"),
     }
 }
 

@@ -1,12 +1,15 @@
 //! Procedures on one file, except for its data: GETATTR, SETATTR, ACCESS, READLINK, COMMIT.
 
+use std::ops::Range;
+
 use file_tree::{Access, FileKind};
 
-use super::attributes::{WireTime, read_changes};
+use super::attributes::{WireAttributes, WireTime, read_changes};
 use super::handle::Handle;
 use super::place::{Context, Fault};
 use super::status::Status;
 use crate::Backend;
+use crate::rpc::AcceptedHeader;
 use crate::xdr::{Reader, Writer};
 
 /// GETATTR (RFC 1813 section 3.3.1).
@@ -125,6 +128,19 @@ pub(super) fn read_link<B: Backend>(
             status
         }
     })
+}
+
+/// Where the path is in a reply to READLINK that has the status OK.
+pub(crate) fn link_path(reply: &[u8]) -> Option<Range<usize>> {
+    let mut reader = Reader::new(reply);
+    reader.view::<AcceptedHeader>().ok()?;
+    let _status = reader.u32().ok()?;
+    if reader.bool().ok()? {
+        reader.view::<WireAttributes>().ok()?;
+    }
+    let len = reader.u32().ok()? as usize;
+    let begin = reply.len() - reader.rest().len();
+    (len <= reader.rest().len()).then_some(begin..begin + len)
 }
 
 /// COMMIT (section 3.3.21). The whole file is made safe, whatever range is asked for.

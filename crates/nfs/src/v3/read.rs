@@ -8,26 +8,26 @@ use ::session::SendList;
 use file_tree::Attributes;
 
 use super::TRANSFER_BYTES_MAX;
-use super::attributes::PRESENT_BYTES;
+use super::attributes::{PRESENT_BYTES, write_after};
 use super::handle::Handle;
 use super::place::{Context, Place};
 use super::status::Status;
 use crate::rpc::{AcceptedHeader, Call, Credential, record_mark, write_success};
 use crate::xdr::{Malformed, UNIT_BYTES, Writer, padding};
-use crate::{Backend, Completed, Procedure};
+use crate::{Backend, Completed, ExportId, Procedure};
 
 /// A call of READ whose reply is being sent.
 #[derive(Debug)]
 pub(crate) struct ReadCall {
-    xid: u32,
-    credential: Credential,
+    pub(super) xid: u32,
+    pub(super) credential: Credential,
     began: Instant,
-    handle: Result<Handle, Status>,
-    offset: u64,
+    pub(super) handle: Result<Handle, Status>,
+    pub(super) offset: u64,
     /// Bytes that are asked for; once the header was sent, bytes that are left.
-    left: usize,
+    pub(super) left: usize,
     /// The length that the header has announced, once it was sent.
-    announced: Option<usize>,
+    pub(super) announced: Option<usize>,
 }
 
 /// What sending a part has led to.
@@ -42,9 +42,10 @@ pub(crate) enum Produced {
 }
 
 /// The reply up to its data, with the record's header in front.
-const HEAD_BYTES: usize = 4 + size_of::<AcceptedHeader>() + 4 + PRESENT_BYTES + 4 + 4 + 4;
+pub(super) const HEAD_BYTES: usize =
+    4 + size_of::<AcceptedHeader>() + 4 + PRESENT_BYTES + 4 + 4 + 4;
 /// What a reply takes besides its data at most.
-const OVERHEAD_BYTES_MAX: usize = HEAD_BYTES + UNIT_BYTES - 1;
+pub(crate) const OVERHEAD_BYTES_MAX: usize = HEAD_BYTES + UNIT_BYTES - 1;
 /// A part of a reply is at least this long, except for the last one.
 const PART_BYTES_MIN: usize = 16 << 10;
 /// The least capacity of a send list in bytes.
@@ -110,6 +111,17 @@ impl ReadCall {
     }
 
     fn fail(&self, place: Option<&Place<'_>>, status: Status, replies: &mut Vec<u8>) -> Produced {
+        self.write_failure(place, status, replies);
+        Produced::Whole(self.completed(false))
+    }
+
+    /// Appends the reply of failure.
+    pub(super) fn write_failure(
+        &self,
+        place: Option<&Place<'_>>,
+        status: Status,
+        replies: &mut Vec<u8>,
+    ) {
         let begin = replies.len();
         let mut out = Writer::new(replies);
         out.zeros(4);
@@ -122,10 +134,9 @@ impl ReadCall {
         }
         let len = out.len() - begin - 4;
         out.patch(begin, &record_mark(len));
-        Produced::Whole(self.completed(false))
     }
 
-    fn completed(&self, is_ok: bool) -> Completed {
+    pub(super) fn completed(&self, is_ok: bool) -> Completed {
         Completed {
             procedure: Procedure::Read,
             is_ok,
@@ -171,7 +182,14 @@ fn begin_reply(
             .max(part)
     };
     let is_end = done.is_end && total == done.len_bytes || total as u64 >= behind;
-    write_head(call.xid, place, &done.attributes, (total, is_end), head);
+    head.clear();
+    let export = place.export_id();
+    write_head(
+        call.xid,
+        (export, &done.attributes),
+        (total, is_end),
+        &mut Writer::new(head),
+    );
     bytes[..HEAD_BYTES].copy_from_slice(head);
     let used = finish_part(&mut bytes[HEAD_BYTES..], done.len_bytes, total);
     call.offset += done.len_bytes as u64;
@@ -232,19 +250,17 @@ fn pad(bytes: &mut [u8], total: usize) -> usize {
     len
 }
 
-fn write_head(
+/// Writes the reply up to its data.
+pub(super) fn write_head(
     xid: u32,
-    place: &Place<'_>,
-    attributes: &Attributes,
+    (export, attributes): (ExportId, &Attributes),
     (total, is_end): (usize, bool),
-    head: &mut Vec<u8>,
+    out: &mut Writer<'_>,
 ) {
-    head.clear();
-    let mut out = Writer::new(head);
     out.view(&record_mark(HEAD_BYTES - 4 + total + padding(total)));
-    write_success(xid, &mut out);
+    write_success(xid, out);
     out.u32(Status::Ok as u32);
-    place.write_after(Some(attributes), &mut out);
+    write_after(export, Some(attributes), out);
     out.u32(total as u32);
     out.bool(is_end);
     out.u32(total as u32);

@@ -86,7 +86,9 @@ impl View {
                 .map(|session| {
                     let target = match &session.target {
                         Some(target) => target.clone(),
-                        None if session.transport == "nfs" => verbs::paths(&session.shares),
+                        None if session.transport.starts_with("nfs") => {
+                            verbs::paths(&session.shares)
+                        }
                         None => "discovery".to_owned(),
                     };
                     Row {

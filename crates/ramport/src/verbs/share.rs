@@ -1,5 +1,7 @@
 //! `ramport share`.
 
+use std::net::SocketAddr;
+
 use control::{
     Contents, Portal, PortalState, PortalView, Share, SharePatch, ShareView, Text, path_part,
 };
@@ -146,7 +148,7 @@ fn show(daemon: &Daemon, share: &ShareView) -> Result<(), Failure> {
     let portals: Vec<PortalView> = daemon.client.get("/v1/portals")?;
     let lines = portals
         .iter()
-        .filter_map(|portal| mount_line(portal, share));
+        .filter_map(|portal| mount_line(portal, &portals, share));
     fields.extend(lines.map(|line| ("mount", line)));
     output::fields(&fields)?;
     if share.contents == Contents::Lost {
@@ -156,22 +158,41 @@ fn show(daemon: &Daemon, share: &ShareView) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The command of a Linux client that mounts a share through an open portal.
-fn mount_line(portal: &PortalView, share: &ShareView) -> Option<String> {
-    let Portal(at) = portal.url.parse().ok()?;
-    if at.transport != Transport::Nfs || portal.state != PortalState::Open {
-        return None;
-    }
-    let (ip, port) = (at.address.ip(), at.address.port());
+/// The command of a Linux client that mounts a share through an open portal. Over RDMA the client asks for the mount over
+/// TCP, so there is none without a portal for that at the same address.
+fn mount_line(portal: &PortalView, portals: &[PortalView], share: &ShareView) -> Option<String> {
+    let at = open_address(portal, Transport::Nfs);
+    let (at, protocol) = match at {
+        Some(at) => (at, "tcp"),
+        None => (open_address(portal, Transport::NfsRdma)?, "rdma"),
+    };
+    let (ip, port) = (at.ip(), at.port());
+    let mount_port = match protocol {
+        "tcp" => port,
+        _ => {
+            let over_tcp = portals
+                .iter()
+                .filter_map(|other| open_address(other, Transport::Nfs));
+            let mut beside = over_tcp.filter(|tcp| tcp.ip() == ip || tcp.ip().is_unspecified());
+            beside.next()?.port()
+        }
+    };
     let host = match ip {
         _ if ip.is_unspecified() => "HOST".to_owned(),
         std::net::IpAddr::V4(ip) => ip.to_string(),
         std::net::IpAddr::V6(ip) => format!("[{ip}]"),
     };
     Some(format!(
-        "mount -t nfs -o vers=3,proto=tcp,port={port},mountport={port},mountproto=tcp,nolock {host}:{} /mnt",
+        "mount -t nfs -o vers=3,proto={protocol},port={port},mountport={mount_port},mountproto=tcp,nolock {host}:{} /mnt",
         share.path
     ))
+}
+
+/// The address of a portal, if it is open and has this transport.
+fn open_address(portal: &PortalView, transport: Transport) -> Option<SocketAddr> {
+    let Portal(at) = portal.url.parse().ok()?;
+    let is_it = at.transport == transport && portal.state == PortalState::Open;
+    is_it.then_some(at.address)
 }
 
 #[cfg(test)]
@@ -203,7 +224,7 @@ mod tests {
             let view = serde_json::json!({ "url": url, "state": state, "connections": 0 });
             serde_json::from_value(view).expect("a portal")
         };
-        let line = |url, state| mount_line(&portal(url, state), &share());
+        let line = |url, state| mount_line(&portal(url, state), &[], &share());
         insta::assert_snapshot!(
             line("nfs://192.0.2.1:2050", "open").expect("it is open"),
             @"mount -t nfs -o vers=3,proto=tcp,port=2050,mountport=2050,mountproto=tcp,nolock 192.0.2.1:/db /mnt"
@@ -217,6 +238,13 @@ mod tests {
         }
         assert_eq!(line("nfs://192.0.2.1:2049", "closed"), None);
         assert_eq!(line("iscsi://192.0.2.1:3260", "open"), None);
+        let tcp = [portal("nfs://0.0.0.0:2049", "open")];
+        let rdma = portal("nfs+rdma://192.0.2.1:20049", "open");
+        insta::assert_snapshot!(
+            mount_line(&rdma, &tcp, &share()).expect("both are open"),
+            @"mount -t nfs -o vers=3,proto=rdma,port=20049,mountport=2049,mountproto=tcp,nolock 192.0.2.1:/db /mnt"
+        );
+        assert_eq!(mount_line(&rdma, &[], &share()), None, "no MOUNT over TCP");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! NFS: its portals, and which shares its connections see.
+//! NFS: its portals, over TCP and over RDMA, and which shares its connections see.
 
 mod backend;
 
@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ::nfs::NfsSession;
+use ::nfs::rdma::{self, RdmaSession};
+use fabric::runtime::{Admitted, MessageAcceptor, QueueShape, Refusal, Request, drive_messages};
 use net::{Accepted, Acceptor, DrivenStream, drive};
 
 pub(super) use backend::NfsPortalId;
@@ -14,22 +16,60 @@ use super::shares::ShareEntry;
 use super::{Core, State};
 use backend::NfsBackend;
 
-/// A portal that speaks NFS over TCP.
+/// A portal that speaks NFS, over TCP or over RDMA.
 pub(super) struct NfsPortal {
     pub(super) core: Arc<Core>,
     pub(super) id: NfsPortalId,
 }
 
-/// What a connection is charged: its session, and its counters for a few shares (26 KiB per share at
-/// most).
-const CONNECTION_BYTES: u64 = NfsSession::<NfsBackend>::BYTES_MAX + (64 << 10);
+/// What a connection is charged besides its session: its counters for a few shares (26 KiB per share at most).
+const COUNTERS_BYTES: u64 = 64 << 10;
+
+impl NfsPortal {
+    /// `None` if the budget has no room for another connection, whose session takes `session_bytes`.
+    fn backend(&self, accepted: &Accepted, session_bytes: u64) -> Option<NfsBackend> {
+        let charge = self
+            .core
+            .charge_connection(session_bytes + COUNTERS_BYTES)?;
+        let core = Arc::clone(&self.core);
+        Some(NfsBackend::new(core, *accepted, &self.id, charge))
+    }
+}
 
 impl Acceptor for NfsPortal {
     fn accept(&self, _: Instant, accepted: &Accepted) -> Option<Box<dyn DrivenStream>> {
-        let charge = self.core.charge_connection(CONNECTION_BYTES)?;
-        let core = Arc::clone(&self.core);
-        let backend = NfsBackend::new(core, *accepted, &self.id, charge);
+        let backend = self.backend(accepted, NfsSession::<NfsBackend>::BYTES_MAX)?;
         Some(drive(NfsSession::new(), backend))
+    }
+}
+
+impl MessageAcceptor for NfsPortal {
+    fn accept(
+        &self,
+        now: Instant,
+        accepted: &Accepted,
+        request: &Request<'_>,
+    ) -> Result<Admitted, Refusal> {
+        type Session = RdmaSession<NfsBackend>;
+        if request.reads_max == 0 {
+            return Err(Refusal::Protocol {
+                error: "it accepts no RDMA READs, by which its writes would be fetched".into(),
+                private_data: Vec::new(),
+            });
+        }
+        let backend = self.backend(accepted, Session::BYTES_MAX);
+        let backend = backend.ok_or(Refusal::NoResources)?;
+        let agreed = rdma::accept(now, request.private_data);
+        Ok(Admitted {
+            driven: drive_messages(agreed.session, backend),
+            shape: QueueShape {
+                receives: Session::CREDITS,
+                receive_len_bytes: Session::RECEIVE_LEN_BYTES,
+                sends: Session::SENDS,
+                reads: request.reads_max.min(Session::READS_MAX),
+            },
+            private_data: agreed.private_data.to_vec(),
+        })
     }
 }
 

@@ -64,7 +64,7 @@ impl Server {
         let port = {
             let mut state = self.state();
             state.check_new_portal(&portal)?;
-            if portal.transport == Transport::Nfs && state.nfs_charge.is_none() {
+            if portal.transport.is_nfs() && state.nfs_charge.is_none() {
                 state.nfs_charge = Some(self.core().reserve(SHARED_BYTES)?);
             }
             state.take_port()
@@ -128,6 +128,14 @@ impl Server {
                 totals: Arc::clone(totals),
             },
         };
+        let nfs = |core| NfsPortal {
+            core,
+            id: NfsPortalId {
+                port,
+                transport: portal.transport,
+                totals: Arc::clone(totals),
+            },
+        };
         let acceptor: Arc<dyn Acceptor> = match portal.transport {
             Transport::NvmeTcp => Arc::new(nvme(core)),
             Transport::NvmeRdma => {
@@ -135,14 +143,10 @@ impl Server {
                 return self.listen_over_rdma(portal, &acceptor);
             }
             Transport::Iscsi => Arc::new(iscsi(core)),
-            Transport::Nfs => {
-                let (transport, totals) = (portal.transport, Arc::clone(totals));
-                let id = NfsPortalId {
-                    port,
-                    transport,
-                    totals,
-                };
-                Arc::new(NfsPortal { core, id })
+            Transport::Nfs => Arc::new(nfs(core)),
+            Transport::NfsRdma => {
+                let acceptor: Arc<dyn MessageAcceptor> = Arc::new(nfs(core));
+                return self.listen_over_rdma(portal, &acceptor);
             }
             Transport::Iser => {
                 let acceptor: Arc<dyn MessageAcceptor> = Arc::new(iscsi(core));

@@ -14,7 +14,6 @@ use crate::capacity::SHARE_BYTES;
 use crate::nfs::{FileTotals, Share, new_export_id};
 use crate::{
     Force, PortalDefinition, ServerError, ShareDefinition, ShareInfo, ShareKind, ShareName,
-    Transport,
 };
 
 /// A share: its definition, and the files that it holds.
@@ -203,7 +202,7 @@ impl State {
         mut portals: impl Iterator<Item = &'a PortalDefinition>,
     ) -> Result<(), ServerError> {
         let is_outside = |portal: &&PortalDefinition| {
-            portal.transport == Transport::Nfs && !portal.address.ip().is_loopback()
+            portal.transport.is_nfs() && !portal.address.ip().is_loopback()
         };
         let outside = portals.find(is_outside);
         let open = shares.find(|share| share.clients.is_empty());

@@ -54,7 +54,7 @@ impl Fixture {
         let target = match transport {
             Transport::Iscsi | Transport::Iser => IQN,
             Transport::NvmeTcp | Transport::NvmeRdma => NQN,
-            Transport::Nfs => panic!("NFS has no volumes"),
+            Transport::Nfs | Transport::NfsRdma => panic!("NFS has no volumes"),
         };
         let spec = VolumeSpec::thin(ByteSize(MIB));
         let server = fixture::start(fixture::config(1, 64 * MIB), "ram", &spec);
@@ -71,6 +71,7 @@ impl Fixture {
             Transport::NvmeTcp | Transport::Iscsi | Transport::Nfs => 0,
             Transport::NvmeRdma => 4420,
             Transport::Iser => 3260,
+            Transport::NfsRdma => 20_049,
         };
         let portal = fixture::portal(transport, (server_at, port));
         let portal = server.add_portal(portal).expect("a free port");
@@ -86,7 +87,7 @@ impl Fixture {
                 let from = host::rdma_address(host_at);
                 Box::new(IserHost::connect(from, portal.address))
             }
-            Transport::Nfs => panic!("NFS has no volumes"),
+            Transport::Nfs | Transport::NfsRdma => panic!("NFS has no volumes"),
         };
         late.volume().set_lateness(Lateness::Both);
         Self {

@@ -33,6 +33,7 @@ pub(crate) struct NfsPortalId {
 pub(crate) struct NfsBackend {
     core: Arc<Core>,
     accepted: Accepted,
+    transport: Transport,
     /// What the registry shows once the client has used the server.
     member: Arc<Member>,
     is_admitted: bool,
@@ -83,6 +84,7 @@ impl NfsBackend {
             shares: core.exports.shares(),
             core,
             accepted,
+            transport: portal.transport,
             member: Arc::new(member),
             is_admitted: false,
             seen,
@@ -109,7 +111,7 @@ impl NfsBackend {
         for mut used in std::mem::take(&mut self.uses) {
             let now = find(&self.shares, used.share.export.id);
             if let Some(now) = now {
-                used.refusal = now.refusal(self.accepted.peer);
+                used.refusal = now.refusal(self.accepted.peer, self.transport);
                 used.share = now;
                 self.uses.push(used);
             } else {
@@ -140,7 +142,7 @@ impl NfsBackend {
         let counters = Arc::default();
         share.totals.enter(&counters);
         self.member.operations.enter(&counters);
-        let refusal = share.refusal(self.accepted.peer);
+        let refusal = share.refusal(self.accepted.peer, self.transport);
         if refusal.is_none() {
             self.member.uses(&share.name);
         } else {

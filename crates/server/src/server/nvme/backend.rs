@@ -309,8 +309,6 @@ fn may_read(target: &NvmeTarget, controller: ControllerId, nsid: Nsid) -> bool {
 pub(crate) const fn transport_type(transport: Transport) -> TransportType {
     match transport {
         Transport::NvmeRdma => TransportType::Rdma,
-        Transport::NvmeTcp | Transport::Iscsi | Transport::Iser | Transport::Nfs => {
-            TransportType::Tcp
-        }
+        _ => TransportType::Tcp,
     }
 }
