@@ -129,6 +129,7 @@ mod tests {
                 .map(|text| text.parse().expect("a range"))
                 .collect(),
             chap: None,
+            dhchap: None,
         }
     }
 

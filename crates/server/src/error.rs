@@ -480,6 +480,9 @@ pub enum StartError {
     /// The memory of the machine could not be determined.
     #[error("cannot determine the available memory: {0}; set --memory")]
     AvailableMemory(#[source] io::Error),
+    /// The thread that computes key exchanges could not be started.
+    #[error("cannot start the thread of key exchanges: {0}")]
+    KeyExchange(#[source] io::Error),
 }
 
 impl StartError {
@@ -488,7 +491,7 @@ impl StartError {
         use net::StartError::{Core, Thread, ThreadCount};
         match self {
             Self::Reactors(ThreadCount { .. } | Core { .. }) => true,
-            Self::Reactors(Thread(_)) | Self::AvailableMemory(_) => false,
+            Self::Reactors(Thread(_)) | Self::AvailableMemory(_) | Self::KeyExchange(_) => false,
         }
     }
 }

@@ -48,6 +48,10 @@ pub use info::{
     SessionInfo, SessionProtocol, TargetInfo, ThreadInfo, VolumeInfo,
 };
 pub use names::{HostName, NameFault, Protocol, TargetName, VolumeName};
+pub use nvme::auth::{
+    Credentials as DhChapDefinition, DhGroup, GroupPolicy as DhGroupPolicy, Hash as DhChapHash,
+    Secret as DhChapSecret, SecretError as DhChapSecretError,
+};
 pub use remote::{
     Form as RemoteForm, IO_TIMEOUT_DEFAULT, RemoteError, check_url, probe as probe_remote,
 };

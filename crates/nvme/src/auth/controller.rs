@@ -28,7 +28,7 @@ use crate::wire::auth::{
 };
 
 /// What one host has to prove, and what controllers prove to it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credentials {
     /// The host's secret.
     pub secret: Secret,

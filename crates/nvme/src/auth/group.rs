@@ -136,7 +136,7 @@ impl fmt::Display for DhGroup {
 /// A name that no group has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "Diffie-Hellman group {name:?} is not supported; use ffdhe2048, ffdhe3072, ffdhe4096, ffdhe6144 or ffdhe8192"
+    "Diffie-Hellman group {name:?} is not supported; use none, ffdhe2048, ffdhe3072, ffdhe4096, ffdhe6144 or ffdhe8192"
 )]
 pub struct UnknownGroup {
     name: String,

@@ -104,6 +104,16 @@ impl HostAuth {
         }
     }
 
+    /// Whether the controller has to prove a secret, too.
+    pub fn is_mutual(&self) -> bool {
+        self.credentials.controller_secret.is_some()
+    }
+
+    /// Whether it has failed, and the controller was told so.
+    pub fn is_failed(&self) -> bool {
+        matches!(self.state, State::Failed(_))
+    }
+
     /// The next step. A message counts as sent.
     pub fn poll(&mut self) -> AuthStep {
         let transaction = self.transaction;

@@ -75,6 +75,11 @@ impl Secret {
         })
     }
 
+    /// The secret whose text is the first line of `text`.
+    pub fn from_first_line(text: &str) -> Result<Self, SecretError> {
+        text.lines().next().unwrap_or_default().parse()
+    }
+
     /// Its text.
     pub fn reveal(&self) -> Zeroizing<String> {
         let mut bytes = Zeroizing::new(self.key.clone());
@@ -89,11 +94,6 @@ impl Secret {
         self.hash
     }
 
-    /// Whether two are the same, in a time that does not depend on their keys.
-    pub fn is_same(&self, other: &Self) -> bool {
-        self.hash == other.hash && bool::from(self.key.ct_eq(&other.key))
-    }
-
     /// The key of responses of the side that is called `nqn`.
     pub(super) fn key_of(&self, nqn: &str) -> Zeroizing<Vec<u8>> {
         let key = match self.hash {
@@ -106,6 +106,15 @@ impl Secret {
         Zeroizing::new(key)
     }
 }
+
+impl PartialEq for Secret {
+    /// Takes a time that does not depend on the keys.
+    fn eq(&self, other: &Self) -> bool {
+        self.hash == other.hash && bool::from(self.key.ct_eq(&other.key))
+    }
+}
+
+impl Eq for Secret {}
 
 impl FromStr for Secret {
     type Err = SecretError;

@@ -617,7 +617,7 @@ fn secrets_of_other_programs_are_read_and_printed() {
         assert_eq!((read.hash(), read.reveal().as_str()), (hash, text));
         assert!(text.len() <= Secret::TEXT_MAX_BYTES, "{len}");
         assert_eq!(format!("{read:?}"), "Secret");
-        assert!(read.is_same(&secret(text.trim_end_matches(':'))));
+        assert_eq!(read, secret(text.trim_end_matches(':')));
     }
 }
 

@@ -166,6 +166,7 @@ fn messages_of_failed_starts() {
             StartError::Reactors(net::StartError::Core { core: 99, source: io::Error::other("Invalid argument") }),
             StartError::Reactors(net::StartError::Thread(io::Error::other("Too many open files"))),
         ],
+        StartError::KeyExchange(_) => [StartError::KeyExchange(io::Error::other("Too many open files"))],
         StartError::AvailableMemory(_) => [StartError::AvailableMemory(io::Error::other("No such file or directory"))],
     });
     let warnings = every_variant!(Warning {
