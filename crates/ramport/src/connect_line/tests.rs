@@ -71,6 +71,7 @@ fn defined(name: &str) -> HostView {
         told_by: ToldBy::Name,
         addresses: Vec::new(),
         chap: None,
+        dhchap: None,
         targets: Vec::new(),
     }
 }

@@ -135,6 +135,10 @@ fn messages_of_rejected_requests() {
         ServerError::TargetInUse { .. } => [ServerError::TargetInUse { target: target(), sessions: 2 }],
         ServerError::HostInUse { .. } => [ServerError::HostInUse { host: host(), target: target() }],
         ServerError::OpenToNetwork { .. } => [ServerError::OpenToNetwork { target: target(), portal: tcp() }],
+        ServerError::DhChap { .. } => [ServerError::DhChap {
+            host: host(),
+            fault: crate::DhChapSecretError::Checksum,
+        }],
         ServerError::Chap { .. } => [ServerError::Chap {
             owner: ChapOwner::Host(host()),
             fault: ChapFault::SecretLength,
