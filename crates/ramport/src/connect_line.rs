@@ -17,6 +17,7 @@ use serde::Serialize;
 use server::{HostName, PortalDefinition, Protocol, TargetName, Transport};
 
 use disk::DiskLines;
+pub(crate) use nvme::identity;
 
 /// The daemon's objects that the lines are made from.
 pub(crate) struct Offer<'a> {

@@ -6,6 +6,7 @@ use control::{DhChapHash, DhChapSecret};
 use serde::Serialize;
 
 use crate::cli::KeygenArgs;
+use crate::connect_line::identity;
 use crate::failure::Failure;
 use crate::output;
 use crate::verbs::Daemon;
@@ -54,7 +55,8 @@ fn lines(host: &str, secret: &str) -> String {
            ramport host create {host} --dhchap-secret-file FILE\n\
          On the host:\n  \
            nvme connect --transport=tcp --traddr=ADDRESS --trsvcid=4420 --nqn=SUBNQN \\\n    \
-             --hostnqn={host} --dhchap-secret={secret}"
+             {} --dhchap-secret={secret}",
+        identity(host).trim_start()
     )
 }
 
