@@ -242,6 +242,16 @@ impl Url {
         self.secrets_file.as_deref()
     }
 
+    /// Every file of secrets that it names.
+    pub fn secret_files(&self) -> impl Iterator<Item = &Path> {
+        let files = [
+            &self.secrets_file,
+            &self.dhchap.secret_file,
+            &self.dhchap.controller_secret_file,
+        ];
+        files.into_iter().filter_map(|file| file.as_deref())
+    }
+
     /// In-band authentication of NVMe (`dhchap-…=`).
     pub fn dhchap(&self) -> &DhChapOptions {
         &self.dhchap
