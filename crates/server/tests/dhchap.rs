@@ -2,8 +2,6 @@
 //! software.
 
 mod fixture;
-#[path = "../../fabric/tests/ports/mod.rs"]
-mod ports;
 
 use std::fs;
 use std::path::PathBuf;
@@ -18,8 +16,7 @@ use initiator::{
 };
 use server::{
     AllowedHost, ByteSize, DhChapDefinition, DhChapHash, DhChapSecret, DhGroup, DhGroupPolicy,
-    HostDefinition, HostPolicy, PortalDefinition, Server, ServerConfig, ToldBy, Transport,
-    VolumeSpec,
+    HostDefinition, HostPolicy, PortalDefinition, Server, ToldBy, Transport, VolumeSpec,
 };
 
 const MIB: u64 = 1 << 20;
@@ -42,10 +39,7 @@ impl Fixture {
     fn new(hash: Option<DhChapHash>, group: DhGroupPolicy) -> Self {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let turn = Turn::shared();
-        let config = ServerConfig {
-            rdma_udp_port: Some(ports::free_udp_port()),
-            ..fixture::config(1, 256 * MIB)
-        };
+        let config = fixture::config(1, 256 * MIB);
         let server = fixture::start(config, "rd0", &VolumeSpec::thin(ByteSize(16 * MIB)));
         server
             .create_host(host(hash, group, HOST_SECRET))

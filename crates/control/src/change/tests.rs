@@ -37,7 +37,6 @@ pub(crate) fn definitions() -> impl Strategy<Value = Definitions> {
                     hosts: (policy == 2).then(|| listed.collect()),
                     portal_groups: std::collections::BTreeSet::new(),
                     chap: None,
-                    dhchap: None,
                     namespaces: namespaces.collect(),
                 };
                 definitions.targets.insert(name("t", n), target);
