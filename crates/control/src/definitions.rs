@@ -16,6 +16,7 @@
 
 mod chap;
 mod convert;
+mod dhchap;
 mod fault;
 mod filters;
 mod identity;
@@ -38,6 +39,8 @@ use uuid::Uuid;
 
 pub(crate) use chap::ChapForm;
 pub use chap::{Chap, MutualChap, Secret, SecretFileError};
+pub use dhchap::DhChap;
+pub(crate) use dhchap::DhChapForm;
 pub use fault::DefinitionFault;
 pub use filters::{
     DelayFilter, FaultFilter, FaultRule, FaultStatus, FaultedKind, Filters, RateLimitFilter,
@@ -182,6 +185,10 @@ pub struct Host {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<ChapForm>)]
     pub chap: Option<Chap>,
+    /// DH-HMAC-CHAP for the queues that it connects over NVMe.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<DhChapForm>)]
+    pub dhchap: Option<DhChap>,
 }
 
 /// What is to carry RDMA at a portal.

@@ -229,8 +229,8 @@ pub enum ConnectError {
         /// The environment variable.
         variable: &'static str,
     },
-    /// The file of CHAP secrets cannot be read.
-    #[error("cannot read the CHAP secrets in {}: {source}; name a file that you may read: chap=FILE", path.display())]
+    /// The file of secrets cannot be read.
+    #[error("cannot read the secrets in {}: {source}; name a file that you may read", path.display())]
     SecretsFile {
         /// The file.
         path: PathBuf,
@@ -242,6 +242,19 @@ pub enum ConnectError {
     SecretsForm {
         /// The file.
         path: PathBuf,
+    },
+    /// The controller is to prove a secret, and the host has none.
+    #[error(
+        "dhchap-ctrl-secret-file= needs the host's own secret, too; add dhchap-secret-file=FILE"
+    )]
+    NoHostSecret,
+    /// A file does not begin with a DH-HMAC-CHAP secret.
+    #[error("{}: {source}", path.display())]
+    DhChapSecret {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with its first line.
+        source: nvme::auth::SecretError,
     },
     /// A thread or descriptor could not be created.
     #[error("cannot create a thread or descriptor: {source}")]
@@ -263,12 +276,18 @@ impl ConnectError {
             | Self::Scheme { .. }
             | Self::NoSecret { .. }
             | Self::SecretsFile { .. }
+            | Self::NoHostSecret
+            | Self::DhChapSecret { .. }
             | Self::SecretsForm { .. } => true,
             Self::Rdma { source, .. } => source.is_mistake(),
             Self::Setup { source, .. } => matches!(
                 source,
                 SetupError::UnknownSubsystem
                     | SetupError::HostNotAllowed
+                    | SetupError::AuthenticationRequired
+                    | SetupError::SecureChannelRequired
+                    | SetupError::ControllerNotProven
+                    | SetupError::Authentication(_)
                     | SetupError::NoNamespace { .. }
             ),
             Self::Session {

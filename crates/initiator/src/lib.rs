@@ -31,6 +31,7 @@ mod nvmf;
 mod options;
 mod queue;
 mod queue_connection;
+mod random;
 mod request;
 mod slots;
 mod socket;

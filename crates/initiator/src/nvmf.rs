@@ -2,6 +2,7 @@
 //! the thread that keeps it alive.
 
 mod association;
+mod authentication;
 mod discover;
 mod identity;
 mod queue_connection;

@@ -1,8 +1,9 @@
-//! URLs: `nvme+tcp://host:port/subnqn?ns=1&hdgst=on&ddgst=on&queues=4&hostnqn=…`,
+//! URLs: `nvme+tcp://host:port/subnqn?ns=1&hdgst=on&ddgst=on&queues=4&hostnqn=…&dhchap-secret-file=FILE`,
 //! `nvme+rdma://host:port/subnqn?ns=1&rdma=auto&local=192.0.2.9&queues=4&hostnqn=…` and
 //! `iscsi://user%secret@host:port/iqn/lun?hdgst=on&ddgst=on&sessions=4&initiator=…&chap=FILE`.
 
 use fabric::Choice as RdmaChoice;
+use nvme::auth::{GroupPolicy, Hash as DhChapHash};
 use percent_encoding::{
     AsciiSet, NON_ALPHANUMERIC, PercentEncode, percent_decode_str, utf8_percent_encode,
 };
@@ -31,8 +32,22 @@ pub struct Url {
     user: Option<String>,
     secret: Option<Secret>,
     secrets_file: Option<PathBuf>,
+    dhchap: DhChapOptions,
     rdma: RdmaChoice,
     local: Option<IpAddr>,
+}
+
+/// In-band authentication of NVMe (DH-HMAC-CHAP), as a URL sets it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DhChapOptions {
+    /// The file of the host's secret (`dhchap-secret-file=`).
+    pub secret_file: Option<PathBuf>,
+    /// The file of the secret that the controller has to prove (`dhchap-ctrl-secret-file=`).
+    pub controller_secret_file: Option<PathBuf>,
+    /// The only hash function to offer (`dhchap-hash=`).
+    pub hash: Option<DhChapHash>,
+    /// The groups to offer (`dhchap-dhgroup=`).
+    pub group: GroupPolicy,
 }
 
 /// A secret, which nothing prints.
@@ -227,6 +242,21 @@ impl Url {
         self.secrets_file.as_deref()
     }
 
+    /// Every file of secrets that it names.
+    pub fn secret_files(&self) -> impl Iterator<Item = &Path> {
+        let files = [
+            &self.secrets_file,
+            &self.dhchap.secret_file,
+            &self.dhchap.controller_secret_file,
+        ];
+        files.into_iter().filter_map(|file| file.as_deref())
+    }
+
+    /// In-band authentication of NVMe (`dhchap-…=`).
+    pub fn dhchap(&self) -> &DhChapOptions {
+        &self.dhchap
+    }
+
     /// What is to execute RDMA (`rdma=`).
     pub fn rdma(&self) -> RdmaChoice {
         self.rdma
@@ -280,7 +310,43 @@ impl Url {
             (Scheme::NvmeTcp | Scheme::NvmeRdma, "hostnqn") | (Scheme::Iscsi, "initiator") => {
                 self.own_name = Some(decode_name(value)?);
             }
+            (Scheme::NvmeTcp | Scheme::NvmeRdma, dhchap) if dhchap.starts_with("dhchap-") => {
+                self.set_dhchap(dhchap, value)?;
+            }
             (Scheme::Iscsi, "chap") => self.secrets_file = Some(decode(value)?.into()),
+            _ => {
+                return Err(UrlError::UnknownOption {
+                    option: option.to_owned(),
+                    known: self.scheme.options(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn set_dhchap(&mut self, option: &str, value: &str) -> Result<(), UrlError> {
+        let bad = |option, expected| UrlError::OptionValue {
+            option,
+            value: value.to_owned(),
+            expected,
+        };
+        let dhchap = &mut self.dhchap;
+        match option {
+            "dhchap-secret-file" => dhchap.secret_file = Some(decode(value)?.into()),
+            "dhchap-ctrl-secret-file" => {
+                dhchap.controller_secret_file = Some(decode(value)?.into());
+            }
+            "dhchap-hash" => {
+                let hash = value.parse();
+                let hash =
+                    hash.map_err(|_| bad("dhchap-hash", "it is sha256, sha384 or sha512"))?;
+                dhchap.hash = Some(hash);
+            }
+            "dhchap-dhgroup" => {
+                let expected =
+                    "it is any, none, ffdhe2048, ffdhe3072, ffdhe4096, ffdhe6144 or ffdhe8192";
+                dhchap.group = value.parse().map_err(|_| bad("dhchap-dhgroup", expected))?;
+            }
             _ => {
                 return Err(UrlError::UnknownOption {
                     option: option.to_owned(),
@@ -353,6 +419,7 @@ impl FromStr for Url {
             user: None,
             secret: None,
             secrets_file: None,
+            dhchap: DhChapOptions::default(),
             rdma: RdmaChoice::default(),
             local: None,
         };
@@ -412,6 +479,7 @@ impl fmt::Display for Url {
         if let Some(path) = &self.secrets_file {
             options.push(format!("chap={}", encode_name(&path.to_string_lossy())));
         }
+        options.extend(self.dhchap.shown());
         for (option, separator) in options
             .iter()
             .zip(std::iter::once('?').chain(std::iter::repeat('&')))
@@ -419,6 +487,24 @@ impl fmt::Display for Url {
             write!(f, "{separator}{option}")?;
         }
         Ok(())
+    }
+}
+
+impl DhChapOptions {
+    /// The options in a URL.
+    fn shown(&self) -> impl Iterator<Item = String> {
+        let file = |option, path: &Option<PathBuf>| {
+            let path = path.as_ref()?;
+            Some(format!("{option}={}", encode_name(&path.to_string_lossy())))
+        };
+        let is_any = self.group == GroupPolicy::Any;
+        let shown = [
+            file("dhchap-secret-file", &self.secret_file),
+            file("dhchap-ctrl-secret-file", &self.controller_secret_file),
+            self.hash.map(|hash| format!("dhchap-hash={hash}")),
+            (!is_any).then(|| format!("dhchap-dhgroup={}", self.group)),
+        ];
+        shown.into_iter().flatten()
     }
 }
 
@@ -452,8 +538,12 @@ impl Scheme {
 
     fn options(self) -> &'static str {
         match self {
-            Self::NvmeTcp => "ns, hdgst, ddgst, queues, hostnqn",
-            Self::NvmeRdma => "ns, rdma, local, queues, hostnqn",
+            Self::NvmeTcp => {
+                "ns, hdgst, ddgst, queues, hostnqn, dhchap-secret-file, dhchap-ctrl-secret-file, dhchap-hash, dhchap-dhgroup"
+            }
+            Self::NvmeRdma => {
+                "ns, rdma, local, queues, hostnqn, dhchap-secret-file, dhchap-ctrl-secret-file, dhchap-hash, dhchap-dhgroup"
+            }
             Self::Iscsi => "hdgst, ddgst, sessions, initiator, chap",
         }
     }
@@ -638,6 +728,7 @@ mod tests {
             "iscsi://h",
             "nvme+rdma://h/nqn.x:y?ns=3&rdma=soft&local=127.0.0.9&queues=2&hostnqn=nqn.x:z",
             "nvme+rdma://[::1]/rd0?local=::2",
+            "nvme+tcp://h/rd0?dhchap-secret-file=a&dhchap-ctrl-secret-file=b%20c&dhchap-hash=sha384&dhchap-dhgroup=none",
         ] {
             let url = parse(text).unwrap();
             assert_eq!(parse(&url.to_string()).unwrap(), url, "{text}");
@@ -689,6 +780,16 @@ mod tests {
             ("iscsi://h/iqn.x/16384", "0 to 16383"),
             ("iscsi://h/iqn.x/0?ns=1", "known options: hdgst"),
             ("iscsi://h/iqn.x/0?sessions=0", "1 to 65534"),
+            (
+                "nvme+tcp://h/rd0?dhchap-hash=md5",
+                "sha256, sha384 or sha512",
+            ),
+            ("nvme+tcp://h/rd0?dhchap-dhgroup=1", "ffdhe2048"),
+            ("nvme+tcp://h/rd0?dhchap-secret=x", "known options: ns"),
+            (
+                "iscsi://h/iqn.x/0?dhchap-secret-file=a",
+                "known options: hdgst",
+            ),
             ("nvme+rdma://h/rd0?rdma=on", "auto, soft or hw"),
             ("nvme+rdma://h/rd0?local=eth0", "an address of this machine"),
             (

@@ -5,11 +5,13 @@
 //! [`Buffers`], and gives [`Outcome`]s back. What is to be sent is said by small state machines
 //! that know neither transport nor clock:
 //! - [`Setup`] takes a new admin queue to a controller that is ready;
+//! - [`Authenticator`] proves the host's secret on a queue that has connected;
 //! - [`connect_io`] and [`io`] are the commands of an I/O queue;
 //! - [`Upkeep`] keeps the association alive and learns what changes;
 //! - [`LogReader`] reads a discovery log;
 //! - [`Shutdown`] shuts the controller down.
 
+mod authentication;
 mod command;
 mod connect;
 mod discovery;
@@ -18,6 +20,7 @@ mod setup;
 mod shutdown;
 mod upkeep;
 
+pub use authentication::{Authenticator, AuthenticatorStep};
 pub(crate) use command::Generation;
 pub use command::{Command, CommandKey, NoRoom, Outcome, Transfer};
 pub use connect::{HostName, connect_admin, connect_io};

@@ -1,6 +1,7 @@
 //! NVMe over Fabrics: controller core, NVMe/TCP and NVMe/RDMA, target and host.
 //!
 //! - [`wire`] — the structures of NVMe and of Fabrics as bytes, field by field;
+//! - [`auth`] — DH-HMAC-CHAP, both sides: secrets, responses, state machines;
 //! - [`controller`] — subsystems, controllers, admin commands, discovery, reservations: one core
 //!   that knows no transport;
 //! - [`host`] — setting an association up and keeping it, I/O commands, discovery: the host's core,
@@ -13,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod auth;
 pub mod controller;
 pub mod host;
 pub mod rdma;

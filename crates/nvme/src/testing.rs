@@ -9,6 +9,6 @@ mod rdma;
 
 pub use block::testing::VecVolume;
 
-pub use backend::{TestBackend, subsystem};
+pub use backend::{Computes, TestBackend, subsystem};
 pub use peer::{Chunks, Pdu, Peer, host, io_peer, pdus};
 pub use rdma::{RdmaHost, Response, rdma_host};

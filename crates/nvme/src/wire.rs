@@ -4,6 +4,7 @@
 //! Read first: NVM Express Base 2.0, "Submission Queue Entry", "Completion Queue Entry", "SGL
 //! Descriptor".
 
+pub mod auth;
 mod cqe;
 pub mod discovery;
 pub mod fabrics;

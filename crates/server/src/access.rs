@@ -82,6 +82,7 @@ impl AccessList {
             told_by: ToldBy::Address,
             addresses: clients.to_vec(),
             chap: None,
+            dhchap: None,
         };
         let grant = Grant::all(Access::ReadWrite);
         Self::Listed(vec![Entry { host, grant }])
@@ -144,6 +145,7 @@ mod tests {
                 .map(|text| text.parse().expect("a range"))
                 .collect(),
             chap: None,
+            dhchap: None,
         }
     }
 

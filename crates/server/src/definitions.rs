@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
+use std::sync::Arc;
 
 use block::Access;
 
-use crate::{HostName, Protocol, RdmaChoice, TargetName, VolumeName};
+use crate::{DhChapDefinition, HostName, Protocol, RdmaChoice, TargetName, VolumeName};
 
 /// Whether a request is executed although sessions use its object or it discards data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -115,6 +116,8 @@ pub struct HostDefinition {
     pub addresses: Vec<AddressRange>,
     /// How it authenticates over iSCSI; no authentication if absent.
     pub chap: Option<ChapDefinition>,
+    /// How it authenticates over NVMe; no authentication if absent.
+    pub dhchap: Option<Arc<DhChapDefinition>>,
 }
 
 /// CHAP of an iSCSI host, of a target, or of discovery.

@@ -297,6 +297,14 @@ pub enum ServerError {
         /// What is wrong.
         fault: crate::ChapFault,
     },
+    /// The secret of a host for NVMe is invalid.
+    #[error("host {host}: {fault}")]
+    DhChap {
+        /// The host.
+        host: HostName,
+        /// What is wrong.
+        fault: crate::DhChapSecretError,
+    },
     /// Portal groups or CHAP for a target that is not an iSCSI target.
     #[error(
         "target {0} has portal groups or CHAP, which only iSCSI targets have; leave them out, or use a name such as iqn.2025-01.com.example:rd0"
@@ -435,6 +443,7 @@ impl ServerError {
             | Self::ReferralAddress(_)
             | Self::ReferralProtocol(_)
             | Self::Chap { .. }
+            | Self::DhChap { .. }
             | Self::LoginPolicy(_)
             | Self::Listen { .. }
             | Self::RdmaPort(_)
@@ -520,6 +529,9 @@ pub enum StartError {
     /// The memory of the machine could not be determined.
     #[error("cannot determine the available memory: {0}; set --memory")]
     AvailableMemory(#[source] io::Error),
+    /// The thread that computes key exchanges could not be started.
+    #[error("cannot start the thread of key exchanges: {0}")]
+    KeyExchange(#[source] io::Error),
 }
 
 impl StartError {
@@ -528,7 +540,7 @@ impl StartError {
         use net::StartError::{Core, Thread, ThreadCount};
         match self {
             Self::Reactors(ThreadCount { .. } | Core { .. }) => true,
-            Self::Reactors(Thread(_)) | Self::AvailableMemory(_) => false,
+            Self::Reactors(Thread(_)) | Self::AvailableMemory(_) | Self::KeyExchange(_) => false,
         }
     }
 }

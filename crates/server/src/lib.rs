@@ -53,6 +53,10 @@ pub use info::{
 };
 pub use names::{HostName, NameFault, Protocol, ShareName, TargetName, VolumeName};
 pub use nfs::FileStatistics;
+pub use nvme::auth::{
+    Credentials as DhChapDefinition, DhGroup, GroupPolicy as DhGroupPolicy, Hash as DhChapHash,
+    Secret as DhChapSecret, SecretError as DhChapSecretError,
+};
 pub use remote::{
     Form as RemoteForm, IO_TIMEOUT_DEFAULT, RemoteError, check_url, probe as probe_remote,
 };

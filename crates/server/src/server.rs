@@ -11,6 +11,7 @@ mod connections;
 mod copies;
 mod hosts;
 mod iscsi;
+mod key_exchange;
 mod members;
 mod nfs;
 mod nvme;
@@ -39,6 +40,7 @@ use net::{ReactorHandle, ReactorOptions, Reactors, Threads};
 use uuid::Uuid;
 use volume::{Budget, Charge, HostMemory, Relay};
 
+use crate::access::is_told;
 use crate::capacity::{self, Capacity};
 use crate::iscsi::LOGOUT_WITHIN;
 use crate::names::DISCOVERY_NQN;
@@ -48,12 +50,13 @@ use crate::registry::Registry;
 use crate::reservation_saves::SaveQueue;
 use crate::volume_handle::VolumeHandle;
 use crate::{
-    HostDefinition, HostName, HostPolicy, PortalDefinition, ServerError, ShareDefinition,
-    ShareName, StartError, TargetDefinition, TargetName, VolumeName,
+    DhChapDefinition, HostDefinition, HostName, HostPolicy, PortalDefinition, ServerError,
+    ShareDefinition, ShareName, StartError, TargetDefinition, TargetName, ToldBy, VolumeName,
 };
 pub use reservations::ReservationFeed;
 pub use snapshots::NewSnapshot;
 
+use key_exchange::KeyExchange;
 use portals::PortalEntry;
 use rdma::Rdma;
 use shares::ShareEntry;
@@ -126,6 +129,7 @@ struct Core {
     discovery: Arc<NvmeTarget>,
     /// The shares as NFS connections see them, and what these connections share.
     exports: Exports,
+    key_exchange: KeyExchange,
     handle: ReactorHandle,
 }
 
@@ -191,6 +195,7 @@ impl Server {
             told_of_short_space: AtomicU64::new(0),
             discovery: Arc::new(NvmeTarget::discovery(machine, handle.clone())),
             exports: Exports::new(),
+            key_exchange: KeyExchange::start(handle.clone()).map_err(StartError::KeyExchange)?,
             handle,
         });
         Ok(Self {
@@ -306,6 +311,28 @@ impl Core {
             Service::Nvme(nvme) => Ok((Arc::clone(nvme), target.access.check(who))),
             Service::Iscsi(_) => Err(OpenError::UnknownSubsystem),
         }
+    }
+
+    /// What the host `who` has to prove over NVMe: first as the host of the name that it gives, then
+    /// as one that is identified by its address.
+    fn dhchap(&self, who: HostIdentity<'_>) -> Option<Arc<DhChapDefinition>> {
+        let state = self.state();
+        let by_name = who
+            .name
+            .and_then(|name| name.parse::<HostName>().ok())
+            .and_then(|name| state.hosts.get(&name))
+            .filter(|host| host.told_by == ToldBy::Name)
+            .and_then(|host| host.dhchap.clone());
+        let by_address = || {
+            let mut hosts = state.hosts.values();
+            hosts.find_map(|host| match &host.dhchap {
+                Some(dhchap) if host.told_by == ToldBy::Address && is_told(host, who) => {
+                    Some(Arc::clone(dhchap))
+                }
+                _ => None,
+            })
+        };
+        by_name.or_else(by_address)
     }
 
     /// What the host `who` may do with a target now; nothing if the target was removed.

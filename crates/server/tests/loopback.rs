@@ -73,6 +73,7 @@ impl Fixture {
             told_by: ToldBy::Name,
             addresses: Vec::new(),
             chap: None,
+            dhchap: None,
         };
         match self.server.create_host(definition) {
             Ok(()) | Err(ServerError::HostExists(_)) => {}
@@ -377,6 +378,7 @@ fn a_host_that_is_taken_off_the_list_loses_its_session() {
             told_by: ToldBy::Name,
             addresses: Vec::new(),
             chap: None,
+            dhchap: None,
         };
         server.create_host(definition).expect("a host");
     }

@@ -6,10 +6,13 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use server::{ChapDefinition, ChapFault, ChapOwner, ChapSecret, HostName, TargetName};
+use server::{
+    ChapDefinition, ChapFault, ChapOwner, ChapSecret, DhChapSecret, DhChapSecretError, HostName,
+    TargetName,
+};
 use utoipa::ToSchema;
 
-use super::{DefinitionFault, Definitions, HIDDEN_SECRET, Host, Target};
+use super::{DefinitionFault, Definitions, DhChap, HIDDEN_SECRET, Host, Target};
 use crate::secret_file::is_exposed;
 use crate::text::Text;
 
@@ -148,7 +151,10 @@ impl Secret {
         Ok(Self::new(line.trim_end_matches(['\r', '\n'])))
     }
 
-    fn from_form(text: Option<String>, file: Option<PathBuf>) -> Result<Self, SecretFault> {
+    pub(super) fn from_form(
+        text: Option<String>,
+        file: Option<PathBuf>,
+    ) -> Result<Self, SecretFault> {
         match (text, file) {
             (Some(text), None) => Ok(Self::new(text)),
             (None, Some(file)) => Ok(Self(Written::File(file))),
@@ -157,7 +163,18 @@ impl Secret {
         }
     }
 
-    fn into_form(self) -> (Option<String>, Option<PathBuf>) {
+    /// The same for a secret that may be absent.
+    pub(super) fn from_optional(
+        text: Option<String>,
+        file: Option<PathBuf>,
+    ) -> Result<Option<Self>, SecretFault> {
+        match (&text, &file) {
+            (None, None) => Ok(None),
+            _ => Self::from_form(text, file).map(Some),
+        }
+    }
+
+    pub(super) fn into_form(self) -> (Option<String>, Option<PathBuf>) {
         match self.0 {
             Written::Text(text) => (Some(text), None),
             Written::File(file) => (None, Some(file)),
@@ -177,12 +194,31 @@ impl Secret {
         Self::new(Self::HIDDEN)
     }
 
-    fn is_hidden(&self) -> bool {
+    pub(super) fn is_hidden(&self) -> bool {
         matches!(&self.0, Written::Text(text) if text == Self::HIDDEN)
     }
 
-    fn is_unread(&self) -> bool {
+    pub(super) fn is_unread(&self) -> bool {
         matches!(self.0, Written::File(_))
+    }
+
+    /// Takes the place of a hidden secret with `known`. Returns `false` if that does not exist.
+    pub(super) fn fill_in(&mut self, known: Option<&Self>) -> bool {
+        match known {
+            _ if !self.is_hidden() => true,
+            Some(known) => {
+                *self = known.clone();
+                true
+            }
+            None => false,
+        }
+    }
+
+    pub(super) fn to_dhchap(&self) -> Result<DhChapSecret, DhChapSecretError> {
+        match &self.0 {
+            Written::Text(text) => text.parse(),
+            Written::File(_) => Err(DhChapSecretError::Form),
+        }
     }
 
     fn to_server(&self) -> Result<ChapSecret, ChapFault> {
@@ -279,27 +315,13 @@ impl Chap {
         Ok(definition)
     }
 
-    fn hide(&mut self) {
-        self.secrets_mut()
-            .for_each(|secret| *secret = Secret::hidden());
-    }
-
     /// Puts the secrets of `known` in the place of hidden ones; false if there is none to put
     /// there.
     fn fill_in(&mut self, known: Option<&Self>) -> bool {
-        let mut is_whole = true;
-        let mut fill = |secret: &mut Secret, known: Option<&Secret>| {
-            if secret.is_hidden() {
-                match known {
-                    Some(known) => *secret = known.clone(),
-                    None => is_whole = false,
-                }
-            }
-        };
-        fill(&mut self.secret, known.map(|chap| &chap.secret));
+        let mut is_whole = self.secret.fill_in(known.map(|chap| &chap.secret));
         if let Some(mutual) = &mut self.mutual {
             let known = known.and_then(|chap| chap.mutual.as_ref());
-            fill(&mut mutual.secret, known.map(|mutual| &mutual.secret));
+            is_whole &= mutual.secret.fill_in(known.map(|mutual| &mutual.secret));
         }
         is_whole
     }
@@ -329,8 +351,16 @@ impl Host {
         known: &Definitions,
     ) -> Result<(), DefinitionFault> {
         let known = known.hosts.get(&Text(name.clone()));
+        let owner = || ChapOwner::Host(name.clone());
+        if self.dhchap.as_ref().is_some_and(DhChap::is_unread) {
+            return Err(DefinitionFault::UnreadSecret { owner: owner() });
+        }
+        let dhchap = known.and_then(|host| host.dhchap.as_ref());
+        if self.dhchap.as_mut().is_some_and(|own| !own.fill_in(dhchap)) {
+            return Err(DefinitionFault::HiddenSecret { owner: owner() });
+        }
         let known = known.and_then(|host| host.chap.as_ref());
-        fill_in(&mut self.chap, known, || ChapOwner::Host(name.clone()))
+        fill_in(&mut self.chap, known, owner)
     }
 }
 
@@ -352,23 +382,28 @@ impl Definitions {
     /// machine it would give disks the identifiers of this one's.
     #[must_use]
     pub fn without_secrets(mut self) -> Self {
-        self.chaps_mut().for_each(Chap::hide);
+        self.secrets_mut()
+            .for_each(|secret| *secret = Secret::hidden());
         self.machine = None;
         self
     }
 
     /// Reads the files that `secret_file` names. Relative paths begin at `folder`.
     pub fn read_secret_files(&mut self, folder: &Path) -> Result<(), SecretFileError> {
-        for secret in self.chaps_mut().flat_map(Chap::secrets_mut) {
+        for secret in self.secrets_mut() {
             secret.resolve(folder)?;
         }
         Ok(())
     }
 
-    fn chaps_mut(&mut self) -> impl Iterator<Item = &mut Chap> {
-        let of_hosts = self.hosts.values_mut().map(|host| &mut host.chap);
-        let of_targets = self.targets.values_mut().map(|target| &mut target.chap);
-        of_hosts.chain(of_targets).filter_map(Option::as_mut)
+    fn secrets_mut(&mut self) -> impl Iterator<Item = &mut Secret> {
+        let of_hosts = self.hosts.values_mut().flat_map(|host| {
+            let chap = host.chap.iter_mut().flat_map(Chap::secrets_mut);
+            chap.chain(host.dhchap.iter_mut().flat_map(DhChap::secrets_mut))
+        });
+        let of_targets = self.targets.values_mut();
+        let of_targets = of_targets.flat_map(|target| target.chap.iter_mut());
+        of_hosts.chain(of_targets.flat_map(Chap::secrets_mut))
     }
 
     /// Puts secrets that are known in the place of hidden ones.

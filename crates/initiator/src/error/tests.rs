@@ -7,8 +7,10 @@ use block::testing::messages;
 use fabric::verbs::RejReason;
 use fabric::{FabricError, HwError};
 use iscsi::initiator::LoginError;
+use nvme::auth::{HostAuthError, SecretError};
 use nvme::host::Phase;
 use nvme::rdma::wire::RejectStatus;
+use nvme::wire::auth::FailureReason;
 use nvme::wire::{Nsid, StatusCode};
 
 use super::*;
@@ -106,7 +108,14 @@ fn messages_of_devices_that_are_not_attached() {
             ConnectError::Connection { address: address(), queue: QueueName::ADMIN, source: ConnectionError::Closed },
             ConnectError::Connection { address: address(), queue, source: silent() },
         ],
-        ConnectError::Setup { .. } => [ConnectError::Setup { address: address(), source: SetupError::UnknownSubsystem }],
+        ConnectError::Setup { .. } => [
+            ConnectError::Setup { address: address(), source: SetupError::UnknownSubsystem },
+            ConnectError::Setup { address: address(), source: SetupError::AuthenticationRequired },
+            ConnectError::Setup {
+                address: address(),
+                source: SetupError::Authentication(HostAuthError::Rejected(FailureReason::Failed)),
+            },
+        ],
         ConnectError::QueueRefused { .. } => [ConnectError::QueueRefused {
             address: address(),
             queue,
@@ -142,6 +151,11 @@ fn messages_of_devices_that_are_not_attached() {
             source: os(io::ErrorKind::PermissionDenied),
         }],
         ConnectError::SecretsForm { .. } => [ConnectError::SecretsForm { path: "chap".into() }],
+        ConnectError::NoHostSecret => [ConnectError::NoHostSecret],
+        ConnectError::DhChapSecret { .. } => [ConnectError::DhChapSecret {
+            path: "secret".into(),
+            source: SecretError::Checksum,
+        }],
         ConnectError::Resources { .. } => [ConnectError::Resources { source: io::Error::other("Too many open files") }],
     });
     insta::assert_snapshot!(messages(&errors));

@@ -1,17 +1,16 @@
 //! Creating a session: connecting, login, set-up of the logical unit.
 
-use std::{fs, io, net::SocketAddr, thread, time::Duration};
+use std::{fs, net::SocketAddr, thread, time::Duration};
 
 use iscsi::Digest;
 use iscsi::initiator::{Event, LoginError, PortalAddress, Session, SessionConfig, SessionError};
-use rustix::rand::GetRandomFlags;
 use scsi::Lun;
 use scsi::host::{Command, Outcome, Setup, SetupStep, UnitFacts};
 use session::Buffers;
 
 use super::credentials::Secrets;
 use crate::connection::{Connection, Sizes};
-use crate::{ConnectError, ConnectionError, DeviceOptions, Switch, Url, socket};
+use crate::{ConnectError, ConnectionError, DeviceOptions, Switch, Url, random, socket};
 
 /// What to attach to, and how.
 #[derive(Clone, Debug)]
@@ -51,7 +50,8 @@ impl Plan {
         match options.iscsi_qualifier {
             Some(qualifier) => isid[1..4].copy_from_slice(&qualifier),
             None => {
-                random(&mut isid[1..4]).map_err(|source| ConnectError::Resources { source })?;
+                random::fill(&mut isid[1..4])
+                    .map_err(|source| ConnectError::Resources { source })?;
             }
         }
         isid[0] = ISID_RANDOM;
@@ -144,7 +144,7 @@ impl Plan {
         let stream = socket::connect(address, timeout)?;
         let mut config = self.config.clone();
         config.isid[4..].copy_from_slice(&index.to_be_bytes());
-        random(&mut config.challenge).map_err(|source| ConnectError::Resources { source })?;
+        random::fill(&mut config.challenge).map_err(|source| ConnectError::Resources { source })?;
         let session =
             Session::new(&config).map_err(|error| lost(SessionError::from(error).into()))?;
         let mut connection = Connection::new(stream, session, Sizes::IO, config.keys);
@@ -198,13 +198,4 @@ fn machine_name() -> String {
         Some(name) if !name.is_empty() => name.to_owned(),
         _ => format!("iqn.2025-01.io.ramport:host.{}", crate::machine::id()),
     }
-}
-
-/// Fills `bytes` from the operating system.
-fn random(bytes: &mut [u8]) -> io::Result<()> {
-    let mut filled = 0;
-    while filled < bytes.len() {
-        filled += rustix::rand::getrandom(&mut bytes[filled..], GetRandomFlags::empty())?;
-    }
-    Ok(())
 }

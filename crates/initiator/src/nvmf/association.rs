@@ -7,11 +7,12 @@ use std::{
 };
 
 use nvme::host::{
-    self, Buffers, Command, CommandKey, Facts, HostName, Outcome, Purpose, Setup, SetupConfig,
-    SetupStep, Shutdown, ShutdownStep, Upkeep,
+    self, Authenticator, AuthenticatorStep, Buffers, Command, CommandKey, Facts, HostName, Outcome,
+    Purpose, Setup, SetupConfig, SetupError, SetupStep, Shutdown, ShutdownStep, Upkeep,
 };
-use nvme::wire::fabrics::ConnectData;
+use nvme::wire::auth::CONNECT_AUTHENTICATION_REQUIRED;
 
+use super::authentication::Authentication;
 use super::identity;
 use super::transport::{NvmeConnection, QueueShape, Transport};
 use crate::error::QueueName;
@@ -24,6 +25,7 @@ pub(crate) struct Plan<T> {
     pub(crate) options: DeviceOptions,
     pub(crate) transport: T,
     name: HostName,
+    authentication: Authentication,
 }
 
 /// The parameters of the I/O queues of an association.
@@ -99,6 +101,7 @@ impl<T: Transport> Plan<T> {
             url: url.clone(),
             options: *options,
             name: identity::host_name(url)?,
+            authentication: Authentication::new(url)?,
             transport: T::new(url, options)?,
         })
     }
@@ -134,10 +137,10 @@ impl<T: Transport> Plan<T> {
             in_flight_max: config.depth,
             in_capsule_max_bytes: T::in_capsule_max_bytes(controller),
             slots: config.depth,
-            slot_bytes: config.buffer_bytes.max(size_of::<ConnectData>()),
+            slot_bytes: config.buffer_bytes.max(Authenticator::BUFFER_BYTES),
         };
         let mut connection = self.transport.connect(admin.address, &shape)?;
-        let mut buffers = Buffers::new(1, size_of::<ConnectData>());
+        let mut buffers = Buffers::new(1, Authenticator::BUFFER_BYTES);
         let command = host::connect_io(
             &self.name,
             controller.id,
@@ -156,6 +159,31 @@ impl<T: Transport> Plan<T> {
                 queue: name,
                 status: outcome.status,
             });
+        }
+        if outcome.dw0() & CONNECT_AUTHENTICATION_REQUIRED != 0 {
+            let authenticator = self.authentication.start(&self.name)?;
+            let setup_error = |source| ConnectError::Setup {
+                address: admin.address,
+                source,
+            };
+            let mut authenticator =
+                authenticator.ok_or(setup_error(SetupError::AuthenticationRequired))?;
+            loop {
+                let step = authenticator.poll(0, buffers.slot_mut(0));
+                let step = step.map_err(|error| setup_error(SetupError::Authentication(error)))?;
+                let AuthenticatorStep::Submit(command) = step else {
+                    break;
+                };
+                let outcome = execute(&mut connection, &mut buffers, key, &command, timeout)
+                    .map_err(|source| connection_error(admin.address, name, source))?;
+                authenticator
+                    .handle_outcome(&outcome, buffers.slot(0))
+                    .map_err(|status| ConnectError::QueueRefused {
+                        address: admin.address,
+                        queue: name,
+                        status,
+                    })?;
+            }
         }
         Ok(connection)
     }
@@ -183,8 +211,13 @@ impl<T: Transport> Plan<T> {
                 .unwrap_or(u32::MAX),
             purpose,
         });
+        if let Some(authenticator) = self.authentication.start(&self.name)? {
+            setup = setup.with_authenticator(authenticator);
+        }
+        let setup_error = |source| ConnectError::Setup { address, source };
         loop {
-            match setup.poll(buffers.slot_mut(Setup::SLOT)) {
+            let step = setup.poll(buffers.slot_mut(Setup::SLOT));
+            match step.map_err(setup_error)? {
                 SetupStep::Submit(command) => {
                     let timeout = self.options.connect_timeout;
                     let outcome =
@@ -194,7 +227,7 @@ impl<T: Transport> Plan<T> {
                             })?;
                     setup
                         .handle_outcome(&outcome, buffers.slot(Setup::SLOT))
-                        .map_err(|source| ConnectError::Setup { address, source })?;
+                        .map_err(setup_error)?;
                 }
                 SetupStep::Wait { for_ms } => thread::sleep(Duration::from_millis(for_ms.into())),
                 SetupStep::Done => break,

@@ -7,6 +7,7 @@ use block::{Access, OpKind, Volume};
 use session::SourceId;
 
 use super::{ControllerId, Origin, Permit, Subsystem};
+use crate::auth::{AuthOutcome, Credentials, Exponentiation, Power};
 use crate::wire::{Nsid, Status};
 
 /// One connection's way to the subsystem that it is bound to. Crate `server` implements it; tests
@@ -41,6 +42,23 @@ pub trait Backend {
     /// in place of this connection's former charge. Returns `false` and keeps the former charge if
     /// the budget is exceeded. A lower charge always succeeds.
     fn charge_input(&mut self, len_bytes: u64) -> bool;
+
+    /// What the host of this connection has to prove in band, if anything. Called after
+    /// [`Self::open`] has succeeded, and again when a host authenticates anew.
+    fn credentials(&mut self) -> Option<Arc<Credentials>>;
+
+    /// Fills `bytes` with random numbers that no one can predict.
+    fn random(&mut self, bytes: &mut [u8]);
+
+    /// Computes a power, here or elsewhere. When [`Self::poll_power`] has the result and this call
+    /// has returned, the connection is woken. Returns `false` if there are too many to compute.
+    fn compute(&mut self, power: Exponentiation) -> bool;
+
+    /// The result of [`Self::compute`], once.
+    fn poll_power(&mut self) -> Option<Power>;
+
+    /// An authentication has ended: for the log.
+    fn note_authentication(&mut self, outcome: &AuthOutcome);
 
     /// An I/O command was completed: for statistics. Called for each, so it must be cheap.
     fn completed(&mut self, command: &Completed);

@@ -5,7 +5,8 @@
 use std::time::Instant;
 
 use super::connection::{CONTROLLER_ID, ConnectRequest, HOST_NQN, SQ_SIZE, SUBSYSTEM_NQN};
-use super::{Backend, Completion, Connection, Host, OpenError, QueueId, SqFlow};
+use super::{Authentication, Backend, Completion, Connection, Host, OpenError, QueueId, SqFlow};
+use crate::auth::Names;
 use crate::wire::fabrics::{ConnectData, ConnectSqe};
 use crate::wire::{Sqe, StatusCode};
 use zerocopy::FromBytes;
@@ -55,6 +56,13 @@ pub fn connect<B: Backend>(
         keep_alive_timeout_ms: command.keep_alive_timeout_ms.get(),
         origin: backend.origin(),
         access,
+        authentication: backend.credentials().map(|credentials| Authentication {
+            credentials,
+            names: Names {
+                host_nqn: host_nqn.to_owned(),
+                subsystem_nqn: subsystem_nqn.to_owned(),
+            },
+        }),
     };
     let connection = backend.with_subsystem(|subsystem| subsystem.connect(now, request))?;
     backend.bind(connection.controller);

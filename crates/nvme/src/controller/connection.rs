@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use block::Access;
 
 use super::Completion;
+use crate::auth::{Credentials, Names};
+use crate::wire::auth::CONNECT_AUTHENTICATION_REQUIRED;
 use crate::wire::discovery::TransportType;
 use crate::wire::fabrics::{ConnectData, ConnectSqe, InvalidParameter};
 use crate::wire::{Status, StatusCode};
@@ -78,6 +80,17 @@ pub struct Connection {
     pub io_queues: IoQueues,
     /// The connection's name towards the subsystem.
     pub wake: WakeToken,
+    /// What the host has to prove before it may use the queue, if anything.
+    pub authentication: Option<Authentication>,
+}
+
+/// In-band authentication of a queue.
+#[derive(Clone, Debug)]
+pub struct Authentication {
+    /// What the host has to prove.
+    pub credentials: Arc<Credentials>,
+    /// The names in Connect.
+    pub names: Names,
 }
 
 /// SQ flow control, as Connect requested it.
@@ -156,13 +169,18 @@ pub(super) struct ConnectRequest {
     pub(super) keep_alive_timeout_ms: u32,
     pub(super) origin: Origin,
     pub(super) access: Access,
+    pub(super) authentication: Option<Authentication>,
 }
 
 /// The completion of the Connect that made `connection`.
 pub fn connected(connection: &Connection) -> Completion {
+    let required = match connection.authentication {
+        Some(_) => CONNECT_AUTHENTICATION_REQUIRED,
+        None => 0,
+    };
     Completion {
         status: Status::SUCCESS,
-        result: u64::from(connection.controller.0),
+        result: u64::from(u32::from(connection.controller.0) | required),
     }
 }
 

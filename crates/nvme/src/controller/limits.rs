@@ -1,5 +1,7 @@
 //! The bounds that controllers advertise and enforce.
 
+use std::time::Duration;
+
 use crate::wire::discovery::TransportType;
 
 /// The largest fused compare-and-write, in blocks: Atomic Compare & Write Unit (ACWU), 1's-based.
@@ -40,6 +42,12 @@ impl Limits {
     pub const ASYNC_EVENT_REQUESTS_MAX: usize = 8;
     /// The most SGL descriptors of a command's data over RDMA (MSDBD).
     pub const RDMA_SGL_DESCRIPTORS_MAX: u8 = 16;
+    /// Controllers at once, of one subsystem, whose hosts have not been authenticated yet.
+    pub const UNPROVEN_CONTROLLERS_MAX: usize = 64;
+    /// The same, of hosts at one address.
+    pub const UNPROVEN_CONTROLLERS_OF_ADDRESS_MAX: usize = 16;
+    /// How long an authentication may take, from Connect or from AUTH_Negotiate.
+    pub const AUTHENTICATION_TIMEOUT: Duration = Duration::from_secs(30);
     /// Abort commands at once of one controller (ACL, 1's-based).
     pub const ABORTS_MAX: u8 = 4;
 

@@ -17,6 +17,7 @@
 //! blocks as they arrive; a partial block waits in a small buffer. Nothing is allocated for a read,
 //! or for a write whose blocks arrive whole.
 
+mod auth;
 mod control;
 mod data;
 mod fused;
@@ -32,6 +33,7 @@ use block::{ByteRange, Op, ReadDest, WriteCache};
 use session::{Admitted, Leases, Placement};
 use zerocopy::little_endian::U16;
 
+use self::auth::QueueAuth;
 use self::control::Role;
 use self::fused::FusedFirst;
 use self::slot::{CidSet, Slot, Stage};
@@ -72,7 +74,9 @@ pub struct Queue {
     input_bytes: u64,
     /// When the keep alive timer runs out; on admin queues only.
     keep_alive_deadline: Option<Instant>,
-    /// The controller was deleted, or the host has disconnected.
+    /// In-band authentication, if the host has to prove a secret.
+    auth: Option<Box<QueueAuth>>,
+    /// The controller was deleted, the host has disconnected, or it was not authenticated.
     is_ended: bool,
 }
 
@@ -175,6 +179,7 @@ impl Queue {
             leases: Leases::new(0),
             input_bytes: 0,
             keep_alive_deadline: None,
+            auth: None,
             is_ended: false,
         }
     }
@@ -367,10 +372,9 @@ impl Queue {
             return Some(self.now);
         }
         let held = self.held.peek().map(|Reverse(held)| held.until);
-        match (held, self.keep_alive_deadline) {
-            (Some(held), Some(deadline)) => Some(held.min(deadline)),
-            (held, deadline) => held.or(deadline),
-        }
+        let authentication = self.auth.as_ref().and_then(|auth| auth.deadline());
+        let due = [held, self.keep_alive_deadline, authentication];
+        due.into_iter().flatten().min()
     }
 
     /// Continues commands that are executed in pieces, and releases delayed ones.
@@ -387,6 +391,7 @@ impl Queue {
         }
         self.work(backend);
         self.handle_keep_alive(backend);
+        self.end_late_authentication(backend);
     }
 
     /// Whether the connection is to be closed once what is ready has been sent.

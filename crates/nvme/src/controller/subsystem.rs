@@ -15,6 +15,7 @@ mod reservation;
 pub(super) mod state;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -390,6 +391,7 @@ impl Subsystem {
         }
         let (queue, wake) = (request.queue, request.origin.wake);
         let (sq_entries, sq_flow) = (request.sq_entries, request.sq_flow);
+        let authentication = request.authentication.clone();
         let id = if queue.is_admin() {
             self.create_controller(now, request)?
         } else {
@@ -409,6 +411,7 @@ impl Subsystem {
             activity: controller.keep_alive.activity.clone(),
             io_queues: controller.io_queue_state.clone(),
             wake,
+            authentication,
         })
     }
 
@@ -418,6 +421,9 @@ impl Subsystem {
         mut request: ConnectRequest,
     ) -> Result<ControllerId, Completion> {
         if self.controllers.len() >= usize::from(self.config.limits.controllers_max) {
+            return Err(StatusCode::ConnectControllerBusy.into());
+        }
+        if request.authentication.is_some() && !self.has_room_for_unproven(request.origin.address) {
             return Err(StatusCode::ConnectControllerBusy.into());
         }
         if self.is_discovery() && request.keep_alive_timeout_ms == 0 {
@@ -440,6 +446,21 @@ impl Subsystem {
         self.controllers.insert(id, controller);
         self.last_controller = id;
         Ok(id)
+    }
+
+    /// Whether one more controller is possible whose host, at `address`, has to be authenticated.
+    fn has_room_for_unproven(&self, address: IpAddr) -> bool {
+        let unproven = || self.controllers.values().filter(|found| !found.is_proven);
+        let of_address = unproven().filter(|found| found.origin.address == address);
+        unproven().count() < Limits::UNPROVEN_CONTROLLERS_MAX
+            && of_address.count() < Limits::UNPROVEN_CONTROLLERS_OF_ADDRESS_MAX
+    }
+
+    /// The host of `controller` has been authenticated.
+    pub(super) fn prove(&mut self, controller: ControllerId) {
+        if let Some(controller) = self.controllers.get_mut(&controller) {
+            controller.is_proven = true;
+        }
     }
 
     /// The next free controller ID after the last assigned one, so that IDs are not reused soon.

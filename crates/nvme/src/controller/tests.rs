@@ -89,6 +89,7 @@ fn request(queue: u16, controller: u16, wake: u64) -> ConnectRequest {
         keep_alive_timeout_ms: 0,
         origin: origin(wake),
         access: Access::ReadWrite,
+        authentication: None,
     }
 }
 

@@ -3,11 +3,12 @@
 //! Read first: NVM Express Base 2.0, "Controller Initialization" (message-based transports).
 //!
 //! ```text
-//!  Connect ─► Capabilities ─► Enable ─► Ready ─► Controller ─┬─► QueueCount ─► ActiveNamespaces ─► Namespace
-//!                                       └─◄┘ not yet         │                                        │
-//!                                                            │                                   Descriptors
-//!                                                            └──────────────► Events ◄────────────────┘
-//!                                                               discovery       └─► Done
+//!  Connect ─┬──────────────────┬► Capabilities ─► Enable ─► Ready ─► Controller
+//!           └► Authentication ─┘                            └─◄┘ not yet  │
+//!                if required                                             │
+//!      ┌─────────────────────────────────────────────────────────────────┤
+//!      └► QueueCount ─► ActiveNamespaces ─► Namespace ─► Descriptors      │ discovery
+//!                                                            └──────► Events ─► Done
 //! ```
 
 use std::fmt;
@@ -16,7 +17,12 @@ use block::{BlockSize, Blocks, Geometry};
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U32;
 
-use super::{BufferRange, Command, CommandKey, HostName, Outcome, Transfer, connect_admin};
+use super::{
+    Authenticator, AuthenticatorStep, BufferRange, Command, CommandKey, HostName, Outcome,
+    Transfer, connect_admin,
+};
+use crate::auth::HostAuthError;
+use crate::wire::auth::{CONNECT_AUTHENTICATION_REQUIRED, CONNECT_SECURE_CHANNEL_REQUIRED};
 use crate::wire::fabrics::{
     Capabilities, Configuration, ControllerStatus, InvalidParameter, Property, PropertySqe,
 };
@@ -33,6 +39,7 @@ pub struct Setup {
     phase: Phase,
     is_in_flight: bool,
     ready: ReadyWait,
+    authenticator: Option<Authenticator>,
     facts: Facts,
 }
 
@@ -177,6 +184,22 @@ pub enum SetupError {
     /// The subsystem does not admit this host.
     #[error("the subsystem does not admit this host; allow its host NQN there, or set hostnqn=")]
     HostNotAllowed,
+    /// The controller requires authentication, and the host has no secret.
+    #[error(
+        "the controller requires DH-HMAC-CHAP authentication; give the host's secret with dhchap-secret-file="
+    )]
+    AuthenticationRequired,
+    /// The controller requires a secure channel.
+    #[error("the controller requires TLS, which is not supported; connect where it does not")]
+    SecureChannelRequired,
+    /// The controller does not prove itself, and the host requires it.
+    #[error(
+        "the controller requires no authentication, so it cannot prove the secret of dhchap-ctrl-secret-file=; set the host's DH-HMAC-CHAP secrets there, or leave the option out"
+    )]
+    ControllerNotProven,
+    /// The authentication failed.
+    #[error("authentication failed: {0}")]
+    Authentication(HostAuthError),
     /// The controller rejected a command.
     #[error("{phase} failed: {status}")]
     Refused {
@@ -222,6 +245,8 @@ pub enum SetupError {
 pub enum Phase {
     /// Connecting the admin queue.
     Connect,
+    /// Authenticating host and controller.
+    Authentication,
     /// Reading CAP.
     Capabilities,
     /// Setting CC.EN.
@@ -268,7 +293,17 @@ impl Setup {
             phase: Phase::Connect,
             is_in_flight: false,
             ready: ReadyWait::default(),
+            authenticator: None,
             facts: Facts::default(),
+        }
+    }
+
+    /// The same, with what the host proves if the controller requires authentication.
+    #[must_use]
+    pub fn with_authenticator(self, authenticator: Authenticator) -> Self {
+        Self {
+            authenticator: Some(authenticator),
+            ..self
         }
     }
 
@@ -284,8 +319,32 @@ impl Setup {
 
     /// The next step. Not to be called while a command is in flight. `buffer` is that of
     /// [`Self::SLOT`].
-    pub fn poll(&mut self, buffer: &mut [u8]) -> SetupStep {
+    pub fn poll(&mut self, buffer: &mut [u8]) -> Result<SetupStep, SetupError> {
         assert!(!self.is_in_flight, "one command at a time");
+        if let Some(command) = self.poll_authentication(buffer)? {
+            self.is_in_flight = true;
+            return Ok(SetupStep::Submit(command));
+        }
+        Ok(self.next_step(buffer))
+    }
+
+    /// The next command of the authentication, if that is due.
+    fn poll_authentication(&mut self, buffer: &mut [u8]) -> Result<Option<Command>, SetupError> {
+        let (Phase::Authentication, Some(authenticator)) = (self.phase, &mut self.authenticator)
+        else {
+            return Ok(None);
+        };
+        let step = authenticator.poll(Self::SLOT, buffer);
+        match step.map_err(SetupError::Authentication)? {
+            AuthenticatorStep::Submit(command) => Ok(Some(command)),
+            AuthenticatorStep::Done => {
+                self.phase = Phase::Capabilities;
+                Ok(None)
+            }
+        }
+    }
+
+    fn next_step(&mut self, buffer: &mut [u8]) -> SetupStep {
         let command = match self.phase {
             Phase::Connect => connect_admin(
                 &self.config.name,
@@ -294,7 +353,9 @@ impl Setup {
                 Self::SLOT,
                 buffer,
             ),
-            Phase::Capabilities => property(PropertySqe::get(Cid(0), Property::Capabilities)),
+            Phase::Authentication | Phase::Capabilities => {
+                property(PropertySqe::get(Cid(0), Property::Capabilities))
+            }
             Phase::Enable => property(PropertySqe::set(
                 Cid(0),
                 Property::Configuration,
@@ -329,15 +390,25 @@ impl Setup {
     /// The command has ended; `buffer` is that of [`Self::SLOT`].
     pub fn handle_outcome(&mut self, outcome: &Outcome, buffer: &[u8]) -> Result<(), SetupError> {
         self.is_in_flight = false;
+        if let (Phase::Authentication, Some(authenticator)) = (self.phase, &mut self.authenticator)
+        {
+            let rejected = |status| SetupError::Refused {
+                phase: Phase::Authentication,
+                status,
+            };
+            return authenticator
+                .handle_outcome(outcome, buffer)
+                .map_err(rejected);
+        }
         if !outcome.status.is_success() {
             return self.on_refusal(outcome);
         }
         self.phase = match self.phase {
             Phase::Connect => {
                 self.facts.controller.id = outcome.dw0() as u16;
-                Phase::Capabilities
+                self.on_connected(outcome.dw0())?
             }
-            Phase::Capabilities => {
+            Phase::Authentication | Phase::Capabilities => {
                 let cap = Capabilities(outcome.result);
                 self.facts.controller.queue_entries_max = cap.queue_entries_max();
                 self.ready.timeout_ms = cap.timeout_ms();
@@ -391,6 +462,22 @@ impl Setup {
                 status: outcome.status,
             },
         })
+    }
+
+    /// DW0 of Connect says whether authentication is required (AUTHREQ).
+    fn on_connected(&self, dw0: u32) -> Result<Phase, SetupError> {
+        if dw0 & CONNECT_SECURE_CHANNEL_REQUIRED != 0 {
+            return Err(SetupError::SecureChannelRequired);
+        }
+        let is_required = dw0 & CONNECT_AUTHENTICATION_REQUIRED != 0;
+        match &self.authenticator {
+            None if is_required => Err(SetupError::AuthenticationRequired),
+            Some(_) if is_required => Ok(Phase::Authentication),
+            Some(authenticator) if authenticator.is_mutual() => {
+                Err(SetupError::ControllerNotProven)
+            }
+            _ => Ok(Phase::Capabilities),
+        }
     }
 
     fn on_controller_status(&mut self, status: ControllerStatus) -> Result<Phase, SetupError> {
@@ -526,6 +613,7 @@ impl fmt::Display for Phase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Connect => "connecting the admin queue",
+            Self::Authentication => "authenticating the admin queue",
             Self::Capabilities => "reading the controller's capabilities",
             Self::Enable => "enabling the controller",
             Self::Ready => "waiting for the controller",

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use block::{Access, Volume};
 use session::SourceId;
 
+use crate::auth::{AuthOutcome, Credentials, Exponentiation, Power};
 use crate::controller::{
     Backend, Completed, ControllerId, Generation, Limits, Namespace, NamespaceIds, NamespaceRef,
     OpenError, Origin, Permit, PortalNumber, Statistics, Subsystem, SubsystemConfig, Usage,
@@ -48,6 +49,17 @@ impl Statistics for NoStatistics {
     }
 }
 
+/// When a backend computes powers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Computes {
+    /// When they are polled.
+    AtOnce,
+    /// Not before that is changed.
+    Later,
+    /// It has too many to compute.
+    Never,
+}
+
 /// A connection's backend. It admits every host.
 pub struct TestBackend {
     subsystem: Arc<Mutex<Subsystem>>,
@@ -67,6 +79,14 @@ pub struct TestBackend {
     pub charged_max_bytes: u64,
     /// The error of the next [`Backend::open`].
     pub open_error: Option<OpenError>,
+    /// What hosts have to prove.
+    pub credentials: Option<Arc<Credentials>>,
+    /// Whether powers are computed.
+    pub computes: Computes,
+    /// The power that is to be polled, or to be computed.
+    pub power: Option<Exponentiation>,
+    /// How authentications ended.
+    pub authentications: Vec<AuthOutcome>,
 }
 
 struct Known {
@@ -94,6 +114,10 @@ impl TestBackend {
             charged_bytes: 0,
             charged_max_bytes: u64::MAX,
             open_error: None,
+            credentials: None,
+            computes: Computes::AtOnce,
+            power: None,
+            authentications: Vec::new(),
         }
     }
 
@@ -189,6 +213,31 @@ impl Backend for TestBackend {
             self.charged_bytes = len_bytes;
         }
         fits
+    }
+
+    fn credentials(&mut self) -> Option<Arc<Credentials>> {
+        self.credentials.clone()
+    }
+
+    fn random(&mut self, bytes: &mut [u8]) {
+        bytes.fill(self.wake.0 as u8);
+    }
+
+    fn compute(&mut self, power: Exponentiation) -> bool {
+        let is_taken = self.computes != Computes::Never;
+        self.power = Some(power).filter(|_| is_taken);
+        is_taken
+    }
+
+    fn poll_power(&mut self) -> Option<Power> {
+        if self.computes == Computes::Later {
+            return None;
+        }
+        self.power.take().map(|power| power.compute())
+    }
+
+    fn note_authentication(&mut self, outcome: &AuthOutcome) {
+        self.authentications.push(*outcome);
     }
 
     fn completed(&mut self, command: &Completed) {

@@ -157,6 +157,13 @@ impl Peer {
         Ok(())
     }
 
+    /// Wakes the session, and receives its output.
+    pub fn wake(&mut self) -> Result<(), SessionError> {
+        let result = self.session.handle_wake(self.now, &mut self.backend);
+        self.drain();
+        result
+    }
+
     /// A volume completes a command that waits for it.
     pub fn complete(&mut self, completion: Completion) {
         self.session

@@ -158,6 +158,10 @@ fn messages_of_rejected_requests() {
         ServerError::HostInUse { .. } => [ServerError::HostInUse { host: host(), target: target() }],
         ServerError::OpenToNetwork { .. } => [ServerError::OpenToNetwork { target: target(), portal: tcp() }],
         ServerError::ShareOpenToNetwork { .. } => [open_share()],
+        ServerError::DhChap { .. } => [ServerError::DhChap {
+            host: host(),
+            fault: crate::DhChapSecretError::Checksum,
+        }],
         ServerError::Chap { .. } => [ServerError::Chap {
             owner: ChapOwner::Host(host()),
             fault: ChapFault::SecretLength,
@@ -189,6 +193,7 @@ fn messages_of_failed_starts() {
             StartError::Reactors(net::StartError::Core { core: 99, source: io::Error::other("Invalid argument") }),
             StartError::Reactors(net::StartError::Thread(io::Error::other("Too many open files"))),
         ],
+        StartError::KeyExchange(_) => [StartError::KeyExchange(io::Error::other("Too many open files"))],
         StartError::AvailableMemory(_) => [StartError::AvailableMemory(io::Error::other("No such file or directory"))],
     });
     let warnings = every_variant!(Warning {

@@ -226,6 +226,7 @@ fn access_rules_are_those_of_tcp() {
         told_by: ToldBy::Name,
         addresses: Vec::new(),
         chap: None,
+        dhchap: None,
     };
     fixture.server.create_host(definition).expect("new");
     let listed = HostPolicy::Listed(vec![AllowedHost {

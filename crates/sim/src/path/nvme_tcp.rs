@@ -113,7 +113,10 @@ impl NvmeTcpPath {
         } else if admin.host.in_flight() > 0 {
             return;
         }
-        match setup.poll(admin.buffers.slot_mut(Setup::SLOT)) {
+        match setup
+            .poll(admin.buffers.slot_mut(Setup::SLOT))
+            .expect("no authentication is required")
+        {
             SetupStep::Submit(command) => {
                 let taken = admin.host.submit(Setup::KEY, &command, &admin.buffers);
                 taken.expect("one command at a time");

@@ -8,6 +8,7 @@ use std::time::Instant;
 use session::Leases;
 use zerocopy::{FromBytes, IntoBytes};
 
+use super::auth::{QueueAuth, is_authentication};
 use super::slot::{Slot, Stage};
 use super::{Begun, Queue};
 use crate::controller::subsystem::Outcome;
@@ -24,6 +25,8 @@ const SQE_BYTES: usize = size_of::<Sqe>();
 pub(super) enum Role {
     /// Not yet one of a controller.
     Unconnected,
+    /// One whose host has yet to prove who it is: only authentication commands are executed.
+    Unproven(Connection),
     /// The admin queue.
     Admin(Connection),
     /// An I/O queue.
@@ -35,10 +38,21 @@ impl Role {
         matches!(self, Self::Io(_))
     }
 
+    /// That of a queue whose host may use it.
+    pub(super) fn of(connection: Connection) -> Self {
+        if connection.queue.is_admin() {
+            Self::Admin(connection)
+        } else {
+            Self::Io(connection)
+        }
+    }
+
     pub(super) fn connection(&self) -> Option<&Connection> {
         match self {
             Self::Unconnected => None,
-            Self::Admin(connection) | Self::Io(connection) => Some(connection),
+            Self::Unproven(connection) | Self::Admin(connection) | Self::Io(connection) => {
+                Some(connection)
+            }
         }
     }
 }
@@ -59,6 +73,9 @@ impl Queue {
         let is_connect = sqe.opcode == Sqe::OPCODE_FABRICS && sqe.fctype() == fctype::CONNECT;
         if self.connection().is_none() && !is_connect {
             return self.reject(id, StatusCode::CommandSequenceError);
+        }
+        if matches!(self.role, Role::Unproven(_)) && !is_authentication(sqe) {
+            return self.reject(id, StatusCode::AuthenticationRequired);
         }
         let len_bytes = host_data_len(sqe);
         let slot = &mut self.slots[id.index()];
@@ -90,7 +107,12 @@ impl Queue {
         let gathered = std::mem::take(&mut self.slots[id.index()].buffer);
         let (sqe, data) =
             Sqe::read_from_prefix(&gathered).expect("the buffer starts with an entry");
+        if self.auth.is_some() && is_authentication(&sqe) {
+            self.authenticate(id, &sqe, data, backend);
+            return self.renew_deadline(backend);
+        }
         let reply = match &self.role {
+            Role::Unproven(_) => Reply::Done(StatusCode::AuthenticationRequired.into()),
             Role::Unconnected => match connect(now, &sqe, data, backend) {
                 Ok(connection) => {
                     let reply = backend.with_subsystem(|subsystem| {
@@ -114,7 +136,7 @@ impl Queue {
         self.renew_deadline(backend);
     }
 
-    fn reply(&mut self, id: SlotId, reply: Reply) {
+    pub(super) fn reply(&mut self, id: SlotId, reply: Reply) {
         let slot = &mut self.slots[id.index()];
         slot.done_bytes = 0;
         slot.len_bytes = 0;
@@ -152,6 +174,7 @@ impl Queue {
         self.fail_without_namespace(backend);
         self.abort_asked(backend);
         self.complete_kept(backend);
+        self.continue_authentication(backend);
         self.renew_deadline(backend);
     }
 
@@ -240,7 +263,7 @@ impl Queue {
         let Some(connection) = self.role.connection() else {
             return;
         };
-        let is_admin = !self.role.is_io();
+        let is_admin = matches!(self.role, Role::Admin(_));
         let (deadline, is_connected) = backend.with_subsystem(|subsystem| {
             (
                 subsystem.poll_timeout(connection.controller),
@@ -269,11 +292,15 @@ impl Queue {
             self.free.push(SlotId(index as u16));
         }
         self.ready.reserve(self.slots.len());
-        self.role = if connection.queue.is_admin() {
-            Role::Admin(connection)
-        } else {
+        if !connection.queue.is_admin() {
             self.in_capsule_max_bytes = limits.in_capsule_max_bytes(transport);
-            Role::Io(connection)
+        }
+        self.role = match &connection.authentication {
+            Some(authentication) => {
+                self.auth = Some(QueueAuth::new(now, authentication));
+                Role::Unproven(connection)
+            }
+            None => Role::of(connection),
         };
     }
 

@@ -10,6 +10,7 @@ use super::log_entries::FailedCommand;
 use super::state::Transition;
 use crate::controller::reply::{Answer, DONE, Failure, Location};
 use crate::controller::{Completion, Connection, ControllerId, QueueId, Reply, Subsystem};
+use crate::wire::auth::MESSAGE_MAX_BYTES;
 use crate::wire::fabrics::{
     Capabilities, Configuration, ConnectData, ConnectSqe, Property, PropertySqe, VERSION_2_0,
     fctype,
@@ -29,6 +30,10 @@ pub fn host_data_len(sqe: &Sqe) -> usize {
         // One key; but Linux sends the room for two.
         opcode::RESERVATION_RELEASE => sqe.sgl1.len_bytes.get().clamp(8, 16) as usize,
         Sqe::OPCODE_FABRICS if sqe.fctype() == fctype::CONNECT => size_of::<ConnectData>(),
+        // Its Transfer Length (TL), as far as a message can be long.
+        Sqe::OPCODE_FABRICS if sqe.fctype() == fctype::AUTHENTICATION_SEND => {
+            (sqe.cdw11.get() as usize).min(MESSAGE_MAX_BYTES)
+        }
         _ => 0,
     }
 }

@@ -46,6 +46,8 @@ pub(in crate::controller) struct Controller {
     pub(in crate::controller) host: Host,
     pub(in crate::controller) origin: Origin,
     pub(in crate::controller) access: Access,
+    /// Whether its host has proven who it is, if it has to.
+    pub(in crate::controller) is_proven: bool,
     /// What Identify Controller says about a volatile write cache: whether a namespace had one when
     /// the host connected.
     pub(in crate::controller) write_cache: WriteCache,
@@ -76,6 +78,7 @@ impl Controller {
             host: request.host,
             origin: request.origin,
             access: request.access,
+            is_proven: request.authentication.is_none(),
             write_cache,
             queues: BTreeMap::new(),
             rested: BTreeSet::new(),

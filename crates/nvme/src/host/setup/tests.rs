@@ -2,6 +2,12 @@ use zerocopy::little_endian::{U16, U64};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::*;
+use std::sync::Arc;
+
+use crate::auth::{
+    ControllerAuth, Credentials, GroupPolicy, HostAuth, HostCredentials, Names, Secret, Seed,
+};
+use crate::wire::auth::{AuthenticationSqe, FailureReason};
 use crate::wire::fabrics::{ConnectData, ConnectSqe, NqnField, VERSION_2_0};
 use crate::wire::identify::LbaFormat;
 
@@ -16,6 +22,10 @@ struct Controller {
     ready_after: u32,
     fail: Option<(Phase, StatusCode, u64)>,
     granted: u32,
+    /// AUTHREQ in the result of Connect.
+    required: u32,
+    auth: Option<ControllerAuth>,
+    authenticator: Option<Authenticator>,
 }
 
 impl Controller {
@@ -44,6 +54,9 @@ impl Controller {
             ready_after: 0,
             fail: None,
             granted: 3 << 16 | 1,
+            required: 0,
+            auth: None,
+            authenticator: None,
         }
     }
 
@@ -59,13 +72,20 @@ impl Controller {
             keep_alive_timeout_ms: 15_000,
             purpose,
         });
+        if let Some(authenticator) = self.authenticator.take() {
+            setup = setup.with_authenticator(authenticator);
+        }
         let mut buffer = vec![0; Setup::BUFFER_BYTES];
         let mut phases = Vec::new();
         loop {
+            let step = match setup.poll(&mut buffer) {
+                Ok(step) => step,
+                Err(error) => return (Err(error), phases),
+            };
             if phases.last() != Some(&setup.phase()) {
                 phases.push(setup.phase());
             }
-            match setup.poll(&mut buffer) {
+            match step {
                 SetupStep::Done => return (Ok(setup.facts().clone()), phases),
                 SetupStep::Wait { for_ms } => assert_eq!(for_ms, 10),
                 SetupStep::Submit(command) => {
@@ -92,6 +112,7 @@ impl Controller {
             return outcome;
         }
         match phase {
+            Phase::Authentication => self.authenticate(command, buffer),
             Phase::Connect => {
                 let sqe: ConnectSqe = zerocopy::transmute!(command.sqe);
                 assert_eq!((sqe.queue_id.get(), sqe.sq_entries()), (0, 32));
@@ -99,7 +120,7 @@ impl Controller {
                 let (data, _) = ConnectData::ref_from_prefix(buffer).unwrap();
                 assert_eq!(data.controller_id.get(), ConnectData::CONTROLLER_ANY);
                 assert_eq!(data.subsystem_nqn.name(), Some("rd0"));
-                outcome.result = 0x0102;
+                outcome.result = u64::from(0x0102 | self.required);
             }
             Phase::Capabilities => outcome.result = Capabilities::new(128, 500).0,
             Phase::Ready if self.ready_after > 0 => self.ready_after -= 1,
@@ -124,6 +145,56 @@ impl Controller {
             Phase::Enable | Phase::Events | Phase::Done => {}
         }
         outcome
+    }
+
+    fn authenticate(&mut self, command: &Command, buffer: &mut [u8]) {
+        let sqe: AuthenticationSqe = zerocopy::transmute!(command.sqe);
+        assert!(sqe.is_authentication());
+        let auth = self.auth.as_mut().expect("authentication is required");
+        match command.transfer {
+            Transfer::ToController(range) => {
+                let message = &buffer[..range.len_bytes as usize];
+                assert!(
+                    auth.handle_message(message, &Seed::new([5; Seed::BYTES]))
+                        .is_none()
+                );
+            }
+            Transfer::ToHost(range) => {
+                let message = auth.poll_message(range.len_bytes as usize).expect("room");
+                buffer[..message.len()].copy_from_slice(&message);
+            }
+            Transfer::None => panic!("every command has a message"),
+        }
+    }
+
+    /// It requires authentication with a secret of bytes `secret`, and the host has `of_host`.
+    fn with_secrets(secret: u8, of_host: u8) -> Self {
+        let of_bytes = |byte| Secret::new(&[byte; 32], None).expect("32 bytes");
+        let names = Names {
+            host_nqn: "host".to_owned(),
+            subsystem_nqn: "rd0".to_owned(),
+        };
+        let of_controller = Credentials {
+            secret: of_bytes(secret),
+            other_secret: None,
+            controller_secret: Some(of_bytes(99)),
+            hash: None,
+            group: GroupPolicy::NoGroup,
+        };
+        let of_host = HostCredentials {
+            secret: of_bytes(of_host),
+            controller_secret: Some(of_bytes(99)),
+            hash: None,
+            group: GroupPolicy::Any,
+        };
+        let seed = Seed::new([6; Seed::BYTES]);
+        let host = HostAuth::new(of_host, names.clone(), 1, seed);
+        Self {
+            required: CONNECT_AUTHENTICATION_REQUIRED,
+            auth: Some(ControllerAuth::new(Arc::new(of_controller), names)),
+            authenticator: Some(Authenticator::new(host)),
+            ..Self::new()
+        }
     }
 }
 
@@ -157,6 +228,46 @@ fn the_phases_are_in_order() {
     assert_eq!(
         phases[3..],
         [Phase::Ready, Phase::Controller, Phase::Events, Phase::Done]
+    );
+}
+
+#[test]
+fn a_host_authenticates_before_anything_else() {
+    let (facts, phases) = Controller::with_secrets(1, 1).run(IO);
+    assert_eq!(facts.expect("set up").controller.id, 0x0102);
+    let first = [Phase::Connect, Phase::Authentication, Phase::Capabilities];
+    assert_eq!(phases[..3], first);
+}
+
+#[test]
+fn a_host_ends_where_authentication_fails_or_is_missing() {
+    let error = |mut controller: Controller| controller.run(IO).0.expect_err("fails");
+    let failed = HostAuthError::Rejected(FailureReason::Failed);
+    assert_eq!(
+        error(Controller::with_secrets(1, 2)),
+        SetupError::Authentication(failed)
+    );
+    assert_eq!(
+        error(Controller {
+            authenticator: None,
+            ..Controller::with_secrets(1, 1)
+        }),
+        SetupError::AuthenticationRequired
+    );
+    // The controller was to prove itself, so one that requires nothing is not the one meant.
+    assert_eq!(
+        error(Controller {
+            required: 0,
+            ..Controller::with_secrets(1, 1)
+        }),
+        SetupError::ControllerNotProven
+    );
+    assert_eq!(
+        error(Controller {
+            required: CONNECT_SECURE_CHANNEL_REQUIRED,
+            ..Controller::new()
+        }),
+        SetupError::SecureChannelRequired
     );
 }
 

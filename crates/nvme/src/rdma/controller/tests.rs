@@ -1,5 +1,6 @@
 //! The session in virtual time, against a host in memory.
 
+mod authentication;
 mod waiting;
 
 use std::sync::Arc;

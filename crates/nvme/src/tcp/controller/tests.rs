@@ -1,6 +1,7 @@
 //! The whole session, driven byte by byte.
 
 mod aborts;
+mod authentication;
 mod commands;
 mod digests;
 mod fused;

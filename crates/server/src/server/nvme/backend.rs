@@ -9,24 +9,27 @@ use std::time::Instant;
 
 use block::{Access, HostIdentity, Pinned};
 use net::{Accepted, Attachment, CloseReason, Reactors};
+use nvme::auth::{AuthOutcome, Credentials, DhGroup, Exponentiation, Power};
 use nvme::controller::{
     Backend, CommandClass, Completed, ControllerId, NamespaceRef, OpenError, Origin, Permit,
     PortalNumber, Subsystem, WakeToken,
 };
 use nvme::wire::discovery::TransportType;
 use nvme::wire::{Nsid, Status};
+use rustix::rand::{GetRandomFlags, getrandom};
 use session::SourceId;
 use uuid::Uuid;
 use volume::Charge;
 
 use super::super::Core;
 use super::super::connections::log_end;
+use super::super::key_exchange::PowerSlot;
 use crate::counters::Totals;
 use crate::nvme_target::NvmeTarget;
 use crate::registry::Member;
 use crate::unsent::Done;
 use crate::views::Views;
-use crate::{HostName, Transport};
+use crate::{HostName, TargetName, Transport};
 
 /// The prefix of the Host Identifier in the name of a host that gave no name. It is not an NQN, so
 /// it matches no host definition.
@@ -56,6 +59,8 @@ pub(crate) struct ConnectionBackend {
     stall_charge: Option<Charge>,
     /// For data of commands that wait for their volume.
     input_charge: Option<Charge>,
+    /// The power that an authentication waits for.
+    power: PowerSlot,
 }
 
 /// The target that the host has named, and who it is.
@@ -84,6 +89,7 @@ impl ConnectionBackend {
             _charge: charge,
             stall_charge: None,
             input_charge: None,
+            power: PowerSlot::default(),
         }
     }
 
@@ -232,6 +238,68 @@ impl Backend for ConnectionBackend {
             charge.map(|charge| self.input_charge = Some(charge))
         };
         charged.is_ok()
+    }
+
+    fn credentials(&mut self) -> Option<Arc<Credentials>> {
+        let binding = self.binding.as_ref()?;
+        // The discovery service has no name, and shows nothing but names and addresses.
+        binding.target.name()?;
+        self.core.dhchap(HostIdentity {
+            name: Some(binding.host.as_str()),
+            address: self.accepted.peer.ip(),
+        })
+    }
+
+    fn random(&mut self, bytes: &mut [u8]) {
+        let drawn = getrandom(&mut *bytes, GetRandomFlags::empty());
+        assert_eq!(
+            drawn,
+            Ok(bytes.len()),
+            "so few bytes are never drawn in parts, and a started system has them"
+        );
+    }
+
+    fn compute(&mut self, power: Exponentiation) -> bool {
+        let slot = self.power.clone();
+        self.core
+            .key_exchange
+            .compute(power, slot, self.accepted.id)
+    }
+
+    fn poll_power(&mut self) -> Option<Power> {
+        self.power.take()
+    }
+
+    fn note_authentication(&mut self, outcome: &AuthOutcome) {
+        let Some(binding) = &self.binding else {
+            return;
+        };
+        let target = binding.target.name().map(TargetName::as_str);
+        let (host, peer) = (&binding.host, self.accepted.peer);
+        match outcome {
+            AuthOutcome::Authenticated {
+                hash,
+                group,
+                is_mutual,
+            } => tracing::debug!(
+                target,
+                %host,
+                %peer,
+                %hash,
+                group = group.map_or(DhGroup::NONE_NAME, DhGroup::name),
+                is_mutual,
+                "a host is authenticated"
+            ),
+            AuthOutcome::Rejected(reason) => {
+                tracing::warn!(target, %host, %peer, %reason, "rejected a host that was not authenticated");
+            }
+            AuthOutcome::RejectedByHost(reason) => {
+                tracing::warn!(target, %host, %peer, %reason, "a host rejected the authentication of this target");
+            }
+            AuthOutcome::TimedOut => {
+                tracing::warn!(target, %host, %peer, "disconnected a host that did not authenticate in time");
+            }
+        }
     }
 
     fn completed(&mut self, command: &Completed) {

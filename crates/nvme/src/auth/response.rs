@@ -1,0 +1,63 @@
+//! The responses to challenges.
+//!
+//! Read first: NVM Express Base 2.0, "DH-HMAC-CHAP_Reply Message" and "DH-HMAC-CHAP_Success1
+//! Message".
+
+use super::group::Power;
+use super::hash::Digest;
+use super::{Hash, Secret};
+
+/// What a response proves knowledge for.
+#[derive(Clone, Copy)]
+pub(super) struct Proof<'a> {
+    /// The function that was chosen.
+    pub(super) hash: Hash,
+    /// The secret that both sides computed; none without a group.
+    pub(super) shared: Option<&'a Power>,
+    /// C1 or C2.
+    pub(super) challenge: &'a [u8],
+    /// S1 or S2.
+    pub(super) sequence: u32,
+    /// T_ID.
+    pub(super) transaction: u16,
+    pub(super) host_nqn: &'a str,
+    pub(super) subsystem_nqn: &'a str,
+}
+
+impl Proof<'_> {
+    /// What the host responds with (R1).
+    pub(super) fn of_host(&self, secret: &Secret) -> Digest {
+        let key = secret.key_of(self.host_nqn);
+        self.response(&key, b"HostHost", self.host_nqn, self.subsystem_nqn)
+    }
+
+    /// What the controller responds with (R2).
+    pub(super) fn of_controller(&self, secret: &Secret) -> Digest {
+        let key = secret.key_of(self.subsystem_nqn);
+        self.response(&key, b"Controller", self.subsystem_nqn, self.host_nqn)
+    }
+
+    fn response(&self, key: &[u8], role: &[u8], own: &str, other: &str) -> Digest {
+        /// SC_C: no secure channel is concatenated.
+        const NO_SECURE_CHANNEL: u8 = 0;
+        let augmented = self.augmented_challenge();
+        let challenge = augmented.as_ref().map_or(self.challenge, Digest::as_bytes);
+        let parts = [
+            challenge,
+            &self.sequence.to_le_bytes(),
+            &self.transaction.to_le_bytes(),
+            &[NO_SECURE_CHANNEL],
+            role,
+            own.as_bytes(),
+            &[0],
+            other.as_bytes(),
+        ];
+        self.hash.hmac(key, &parts)
+    }
+
+    /// The challenge under the session key, if a key was exchanged.
+    fn augmented_challenge(&self) -> Option<Digest> {
+        let session_key = self.hash.digest(self.shared?.as_bytes());
+        Some(self.hash.hmac(session_key.as_bytes(), &[self.challenge]))
+    }
+}
