@@ -52,7 +52,6 @@ pub use info::{
     SessionInfo, SessionProtocol, ShareInfo, TargetInfo, ThreadInfo, VolumeInfo,
 };
 pub use names::{HostName, NameFault, Protocol, ShareName, TargetName, VolumeName};
-pub use nfs::FileStatistics;
 pub use nvme::auth::{
     Credentials as DhChapDefinition, DhGroup, GroupPolicy as DhGroupPolicy, Hash as DhChapHash,
     Secret as DhChapSecret, SecretError as DhChapSecretError,
@@ -66,7 +65,7 @@ pub use server::{
     Cores, NewSnapshot, ReservationFeed, Server, ServerConfig, check_exposure, machine,
 };
 pub use share::{ShareDefinition, ShareKind};
-pub use statistics::{IoStatistics, Kind, KindStatistics, Latency, Statistics};
+pub use statistics::{FileStatistics, IoStatistics, Kind, KindStatistics, Latency, Statistics};
 pub use volume::copy::{Copied, CopyError, Verify};
 pub use volume::{
     Availability, ByteSize, DriveError, Driver, HostMemory, ManagedVolume, PathInfo, Progress,

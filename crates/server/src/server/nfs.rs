@@ -14,7 +14,7 @@ pub(super) use backend::NfsPortalId;
 
 use super::shares::ShareEntry;
 use super::{Core, State};
-use backend::NfsBackend;
+use backend::{COUNTERS_BYTES, NfsBackend};
 
 /// A portal that speaks NFS, over TCP or over RDMA.
 pub(super) struct NfsPortal {
@@ -22,19 +22,20 @@ pub(super) struct NfsPortal {
     pub(super) id: NfsPortalId,
 }
 
-/// What a connection is charged besides its session: its counters for a few shares (26 KiB per share at most).
-const COUNTERS_BYTES: u64 = 64 << 10;
-
 impl NfsPortal {
     /// `None` if the budget has no room for another connection, whose session takes `session_bytes`.
+    /// The counters of calls about no share are charged here. Those of shares come on top.
     fn backend(&self, accepted: &Accepted, session_bytes: u64) -> Option<NfsBackend> {
         let charge = self
             .core
-            .charge_connection(session_bytes + COUNTERS_BYTES)?;
+            .charge_connection(session_bytes + COUNTERS_BYTES + BACKEND_BYTES)?;
         let core = Arc::clone(&self.core);
         Some(NfsBackend::new(core, *accepted, &self.id, charge))
     }
 }
+
+/// What a connection is charged besides its session and its counters, in bytes.
+const BACKEND_BYTES: u64 = 4 << 10;
 
 impl Acceptor for NfsPortal {
     fn accept(&self, _: Instant, accepted: &Accepted) -> Option<Box<dyn DrivenStream>> {

@@ -81,12 +81,12 @@ rm -r /mnt/db/many
 E
 }
 
-test_df_shows_the_quota() {
+test_df_and_writes_show_the_quota() {
   daemon share set db --quota 64M
   guest << 'E'
 df -k --output=size /mnt/db | tail -n 1
 [ "$(df -k --output=size /mnt/db | tail -n 1)" -le 65536 ]
-fails_with "space" dd if=/dev/zero of=/mnt/db/large bs=1M count=80 conv=fsync
+fails_with "quota" dd if=/dev/zero of=/mnt/db/large bs=1M count=80 conv=fsync
 rm /mnt/db/large
 E
   daemon share set db --no-quota

@@ -11,7 +11,7 @@ suite_start() {
   suite_define
 }
 
-# A share that only root writes to by itself, one where every user is root, and one that may only be read.
+# A share where root is root, one with the default options, and one for other machines.
 suite_define() {
   local clients=(--client 10.77.0.0/24 --client 10.77.1.0/24)
   daemon share create db "${clients[@]}" --options no_root_squash
