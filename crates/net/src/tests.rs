@@ -30,6 +30,8 @@ mod command {
     pub const LATER: u8 = b'd';
     /// From now on there is always more to do at once.
     pub const WORK: u8 = b'w';
+    /// From now on, take no input while replies wait.
+    pub const ORDERLY: u8 = b'o';
     pub const PANIC: u8 = b'!';
     pub const END: u8 = b'q';
 }
@@ -127,6 +129,7 @@ struct TestSession {
     later: Option<Instant>,
     /// There is always more to do at once.
     works_since: Option<Instant>,
+    is_orderly: bool,
     is_closing: bool,
 }
 
@@ -135,18 +138,28 @@ struct TestSession {
 struct Unknown;
 
 impl StreamSession for TestSession {
+    fn turn_bytes(&self) -> usize {
+        if self.is_orderly && !self.replies.is_empty() {
+            0
+        } else {
+            usize::MAX
+        }
+    }
+
     fn handle_bytes(
         &mut self,
         now: Instant,
         input: &[u8],
         backend: &mut TestBackend,
     ) -> Result<(), Unknown> {
+        assert!(!input.is_empty() && input.len() <= self.turn_bytes());
         for &byte in input {
             match byte {
                 command::LOGIN => backend.is_admitted = true,
                 command::SMALL | command::LARGE => self.replies.push_back(byte),
                 command::LATER => self.later = Some(now + DELAY),
                 command::WORK => self.works_since = Some(now),
+                command::ORDERLY => self.is_orderly = true,
                 command::PANIC => panic!("as the test asked"),
                 command::END => self.is_closing = true,
                 _ => {
@@ -313,6 +326,18 @@ fn is_closed(stream: &mut TcpStream) -> bool {
         Ok(_) => true,
         Err(error) => error.kind() == io::ErrorKind::ConnectionReset,
     }
+}
+
+#[test]
+fn a_session_that_takes_no_input_is_given_none_until_its_output_was_sent() {
+    let fixture = Fixture::with_defaults();
+    let mut stream = fixture.log_in();
+    stream
+        .write_all(&[&[command::ORDERLY], &[command::LARGE; 8][..]].concat())
+        .expect("sent");
+    let reply = exchange(&mut stream, &[command::LARGE; 8], 12 * LARGE);
+    assert_eq!(reply.len(), 12 * LARGE);
+    exchange(&mut stream, &[command::SMALL], 4 * LARGE + SMALL);
 }
 
 #[test]

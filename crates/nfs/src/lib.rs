@@ -18,16 +18,22 @@
 mod backend;
 mod dispatch;
 mod error;
+mod export;
 mod mount;
 mod procedure;
 mod reply_cache;
 mod rpc;
 mod session;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+#[cfg(test)]
+mod tests;
 mod v3;
 mod xdr;
 
-pub use backend::{Backend, Completed, Export, ExportId, ExportOptions, Refusal, Squash};
+pub use backend::{Backend, Completed};
 pub use error::SessionError;
+pub use export::{Export, ExportId, ExportOptions, Refusal, Squash};
 pub use procedure::Procedure;
 pub use reply_cache::ReplyCache;
 pub use session::NfsSession;

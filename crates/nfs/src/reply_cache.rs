@@ -80,6 +80,16 @@ impl ReplyCache {
     /// The most memory that it takes, in bytes. Queues grow by doubling.
     pub const BYTES_MAX: usize = 2 * (ENTRIES_MAX * size_of::<Entry>() + CLIENTS_MAX * 256);
 
+    /// The memory that it takes, in bytes, except for the map's own.
+    #[cfg(test)]
+    pub(crate) fn bytes(&self) -> usize {
+        let entries = self
+            .clients
+            .values()
+            .map(|client| client.entries.capacity());
+        entries.sum::<usize>() * size_of::<Entry>()
+    }
+
     /// Looks a call up, and notes it if it is new.
     pub(crate) fn begin(
         &mut self,

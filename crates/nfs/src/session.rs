@@ -133,7 +133,7 @@ impl<B: Backend> NfsSession<B> {
         match &mut self.body {
             Body::Skip => {}
             Body::Write(_) => self.take_data(fragment.bytes, backend),
-            Body::Gather if self.gathered.is_empty() && fragment.ends_record() => {
+            Body::Gather if self.gathered.is_empty() && is_executable(&fragment) => {
                 return self.execute(now, fragment.bytes, backend);
             }
             Body::Gather => self.gather(now, fragment, backend),
@@ -162,7 +162,8 @@ impl<B: Backend> NfsSession<B> {
             self.gathered = head;
             return self.take_data(rest, backend);
         }
-        let room = GATHERED_BYTES_MAX.saturating_sub(self.gathered.len());
+        // One byte more than the longest call makes a longer one malformed.
+        let room = (GATHERED_BYTES_MAX + 1).saturating_sub(self.gathered.len());
         self.gathered
             .extend_from_slice(&rest[..rest.len().min(room)]);
     }
@@ -292,6 +293,12 @@ impl<B: Backend> NfsSession<B> {
         self.read = None;
         true
     }
+}
+
+/// Whether a fragment is a whole record that need not be gathered.
+fn is_executable(fragment: &Fragment<'_>) -> bool {
+    let bytes = fragment.bytes;
+    fragment.ends_record() && (bytes.len() <= GATHERED_BYTES_MAX || Call::is_write(bytes))
 }
 
 impl<B: Backend> Default for NfsSession<B> {

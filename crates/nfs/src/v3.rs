@@ -69,6 +69,7 @@ pub(crate) const fn failure_len(procedure: Procedure) -> usize {
     const ABSENT: usize = 4;
     match procedure {
         Procedure::Null | Procedure::GetAttr => 0,
+        _ if procedure.is_mount() => 0,
         Procedure::SetAttr
         | Procedure::Write
         | Procedure::Create

@@ -52,7 +52,6 @@ pub use info::{
     SessionInfo, SessionProtocol, ShareInfo, TargetInfo, ThreadInfo, VolumeInfo,
 };
 pub use names::{HostName, NameFault, Protocol, ShareName, TargetName, VolumeName};
-pub use nfs::FileStatistics;
 pub use remote::{
     Form as RemoteForm, IO_TIMEOUT_DEFAULT, RemoteError, check_url, probe as probe_remote,
 };
@@ -62,7 +61,7 @@ pub use server::{
     Cores, NewSnapshot, ReservationFeed, Server, ServerConfig, check_exposure, machine,
 };
 pub use share::{ShareDefinition, ShareKind};
-pub use statistics::{IoStatistics, Kind, KindStatistics, Latency, Statistics};
+pub use statistics::{FileStatistics, IoStatistics, Kind, KindStatistics, Latency, Statistics};
 pub use volume::copy::{Copied, CopyError, Verify};
 pub use volume::{
     Availability, ByteSize, DriveError, Driver, HostMemory, ManagedVolume, PathInfo, Progress,

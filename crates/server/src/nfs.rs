@@ -12,23 +12,11 @@ use uuid::Uuid;
 
 use crate::access::AccessList;
 use crate::counters::{Counters, Totals};
-use crate::statistics::Kind;
-use crate::{SessionProtocol, ShareName, Statistics, Transport};
+use crate::statistics::PROCEDURES;
+use crate::{SessionProtocol, ShareName, Transport};
 
-const PROCEDURES: usize = Procedure::ALL.len();
-
-/// Counters of the procedures of NFS and MOUNT.
-pub type FileStatistics = Statistics<Procedure, PROCEDURES>;
 pub(crate) type FileCounters = Counters<Procedure, PROCEDURES>;
 pub(crate) type FileTotals = Totals<Procedure, PROCEDURES>;
-
-impl Kind<PROCEDURES> for Procedure {
-    const ALL: [Self; PROCEDURES] = Procedure::ALL;
-
-    fn index(self) -> usize {
-        Procedure::index(self)
-    }
-}
 
 /// A share as connections use it, as of its last change.
 pub(crate) struct Share {

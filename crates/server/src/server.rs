@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  control plane ──► Server ──► State (one lock) ──► NvmeTarget: Subsystem (a lock each) ──► Registry, Totals
-//!  reactors ──► NvmePortal, IscsiPortal ──► a backend per connection ──► Core ──┘
+//!  reactors ──► NvmePortal, IscsiPortal, NfsPortal ──► a backend per connection ──► Core ──┘
 //! ```
 //!
 //! Locks are taken from left to right. The data path takes none.

@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 use std::ops::AddAssign;
 use std::time::Duration;
 
+use ::nfs::Procedure;
 use block::OpKind;
 
 /// A kind of operation that is counted on its own. `N` is the number of kinds.
@@ -26,6 +27,12 @@ pub struct Statistics<K, const N: usize> {
 /// Counters of operations on volumes. Operations of NFS that read, write or commit files are counted
 /// beside them.
 pub type IoStatistics = Statistics<OpKind, { OpKind::ALL.len() }>;
+
+/// Counters of the procedures of NFS and MOUNT.
+pub type FileStatistics = Statistics<Procedure, PROCEDURES>;
+
+/// The number of procedures of NFS and MOUNT.
+pub(crate) const PROCEDURES: usize = Procedure::ALL.len();
 
 /// Counters of one kind of operation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -187,6 +194,14 @@ impl Kind<{ OpKind::ALL.len() }> for OpKind {
 
     fn index(self) -> usize {
         self as usize
+    }
+}
+
+impl Kind<PROCEDURES> for Procedure {
+    const ALL: [Self; PROCEDURES] = Procedure::ALL;
+
+    fn index(self) -> usize {
+        Procedure::index(self)
     }
 }
 

@@ -1,7 +1,7 @@
 # What a person reads: notes on stderr, results on stdout, and their count.
 # shellcheck shell=bash
 
-# Results as RESULT NAME lines, of all processes of a run.
+# Results as RESULT NAME lines, of all processes of a run; FAULT NAME before a FAIL with a known fault of a guest.
 REPORT_FILE=${VM_RUN:-$VM_STATE}/results
 
 report_note() { echo "vm: $*" >&2; }
@@ -15,6 +15,7 @@ report_die() {
 report_result() {
   local result=$1
   ! report_has_failed "$2" || [ "$result" != PASS ] || result=FLAKY
+  [ "$result" != FAIL ] || ! report_sees_fault || echo "FAULT $2" >> "$REPORT_FILE"
   echo "$result $2" >> "$REPORT_FILE"
   echo "$result $2${3:+: $3}"
 }
@@ -30,13 +31,18 @@ report_cost() {
 report_has_failed() { report_names FAIL | grep -qxF "$1"; }
 
 # report_names RESULT: the tests whose last result it is.
-report_names() { awk -v result="$1" '{ last[$2] = $1 } END { for (name in last) if (last[name] == result) print name }' "$REPORT_FILE" | sort; }
+report_names() { awk -v result="$1" '$1 != "FAULT" { last[$2] = $1 } END { for (name in last) if (last[name] == result) print name }' "$REPORT_FILE" | sort; }
 
 report_count() { report_names "$1" | wc -l; }
 
-# Tests that failed, then passed, and are not in the list of known guest faults.
+# Whether a console of this file's guests shows a fault that guest-faults describes.
+report_sees_fault() { grep -qsE -f <(sed -n 's/^console //p' "$VM_TOP/guest-faults") "$VM_STATE"/*/console; }
+
+# Tests that failed, then passed, neither listed in guest-faults nor with such a fault on a console when they failed.
 report_unknown_flaky() {
-  report_names FLAKY | grep -vxFf <(sed 's/#.*//; s/[[:space:]].*//; /^$/d' "$VM_TOP/guest-faults") || :
+  report_names FLAKY \
+    | grep -vxFf <(sed 's/#.*//; /^console /d; s/[[:space:]].*//; /^$/d' "$VM_TOP/guest-faults") \
+    | grep -vxFf <(sed -n 's/^FAULT //p' "$REPORT_FILE") || :
 }
 
 # The last line of a run. Fails when a test failed, when a test was flaky that is not listed in

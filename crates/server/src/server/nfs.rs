@@ -12,7 +12,7 @@ pub(super) use backend::NfsPortalId;
 
 use super::shares::ShareEntry;
 use super::{Core, State};
-use backend::NfsBackend;
+use backend::{COUNTERS_BYTES, NfsBackend};
 
 /// A portal that speaks NFS over TCP.
 pub(super) struct NfsPortal {
@@ -20,9 +20,9 @@ pub(super) struct NfsPortal {
     pub(super) id: NfsPortalId,
 }
 
-/// What a connection is charged: its session, and its counters for a few shares (26 KiB per share at
-/// most).
-const CONNECTION_BYTES: u64 = NfsSession::<NfsBackend>::BYTES_MAX + (64 << 10);
+/// What a connection is charged: its session, and the counters of calls about no share. Those of shares
+/// come on top.
+const CONNECTION_BYTES: u64 = NfsSession::<NfsBackend>::BYTES_MAX + COUNTERS_BYTES + (4 << 10);
 
 impl Acceptor for NfsPortal {
     fn accept(&self, _: Instant, accepted: &Accepted) -> Option<Box<dyn DrivenStream>> {

@@ -60,8 +60,13 @@ pub(crate) struct NfsBackend {
 struct Use {
     share: Arc<Share>,
     refusal: Option<Refusal>,
+    /// Its own, or those of calls about no share if too little of the budget was free.
     counters: Arc<FileCounters>,
+    charge: Option<Charge>,
 }
+
+/// What the counters of a share are charged: 117 numbers for each of 28 procedures, rounded up.
+pub(super) const COUNTERS_BYTES: u64 = 28 << 10;
 
 impl NfsBackend {
     pub(crate) fn new(
@@ -137,9 +142,15 @@ impl NfsBackend {
     }
 
     fn begin_use(&mut self, share: Arc<Share>) -> usize {
-        let counters = Arc::default();
-        share.totals.enter(&counters);
-        self.member.operations.enter(&counters);
+        let charge = self.core.budget.reserve(COUNTERS_BYTES).ok();
+        let counters = match &charge {
+            Some(_) => Arc::default(),
+            None => Arc::clone(&self.others),
+        };
+        if charge.is_some() {
+            share.totals.enter(&counters);
+            self.member.operations.enter(&counters);
+        }
         let refusal = share.refusal(self.accepted.peer);
         if refusal.is_none() {
             self.member.uses(&share.name);
@@ -154,13 +165,16 @@ impl NfsBackend {
             share,
             refusal,
             counters,
+            charge,
         });
         self.uses.len() - 1
     }
 
     fn leave(&self, used: &Use) {
-        used.share.totals.leave(&used.counters);
-        self.member.operations.leave(&used.counters);
+        if used.charge.is_some() {
+            used.share.totals.leave(&used.counters);
+            self.member.operations.leave(&used.counters);
+        }
     }
 
     /// A call was answered: the connection is a session from now on, if its client may use anything.

@@ -1,0 +1,10 @@
+//! A server of a few exports, and a client that speaks to a session of it without sockets, for tests and fuzz targets.
+
+pub mod fuzz;
+mod peer;
+mod server;
+
+#[cfg(test)]
+pub(crate) use peer::record;
+pub use peer::{Arguments, Peer, Reply, WireAttributes};
+pub use server::TestServer;

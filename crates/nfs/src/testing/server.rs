@@ -1,0 +1,117 @@
+//! The program around a session, in a test.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::time::Instant;
+
+use file_tree::FileTree;
+
+use crate::{Backend, Completed, Export, ExportId, ExportOptions, Refusal, ReplyCache, Squash};
+
+/// Exports, replies and counts of a server. One value is the backend of all its connections, which come from one client.
+pub struct TestServer {
+    /// What is exported.
+    pub exports: Vec<Export>,
+    /// The path of an export that the client may not use.
+    pub denied: Option<String>,
+    /// Completed calls since the value was last cleared, the last [`TestServer::COMPLETED_MAX`] of them.
+    pub completed: Vec<Completed>,
+    /// Mounted paths.
+    pub mounts: Vec<Vec<u8>>,
+    /// See [`Backend::write_verifier`].
+    pub verifier: [u8; 8],
+    /// See [`Backend::client`].
+    pub client: IpAddr,
+    replies: ReplyCache,
+}
+
+impl TestServer {
+    /// The identifier of the export `/db`.
+    pub const ID: ExportId = ExportId(*b"test export /db ");
+    /// How many completed calls are remembered.
+    pub const COMPLETED_MAX: usize = 256;
+
+    /// A server that exports a tree as `/db` to everyone, root included.
+    pub fn new(tree: Arc<dyn FileTree>) -> Self {
+        let options = ExportOptions {
+            squash: Squash::None,
+            ..ExportOptions::default()
+        };
+        Self {
+            exports: vec![Export {
+                id: Self::ID,
+                path: "/db".into(),
+                tree,
+                options,
+            }],
+            denied: None,
+            completed: Vec::with_capacity(Self::COMPLETED_MAX),
+            mounts: Vec::new(),
+            verifier: *b"instance",
+            client: Ipv4Addr::LOCALHOST.into(),
+            replies: ReplyCache::default(),
+        }
+    }
+
+    fn find(&self, is_it: impl Fn(&Export) -> bool) -> Result<&Export, Refusal> {
+        let export = self.exports.iter().find(|export| is_it(export));
+        let export = export.ok_or(Refusal::Unknown)?;
+        match &self.denied {
+            Some(denied) if *denied == export.path => Err(Refusal::Denied),
+            _ => Ok(export),
+        }
+    }
+}
+
+impl Backend for TestServer {
+    fn by_id(&mut self, id: ExportId) -> Result<&Export, Refusal> {
+        self.find(|export| export.id == id)
+    }
+
+    fn by_path(&mut self, path: &[u8]) -> Result<&Export, Refusal> {
+        self.find(|export| export.path.as_bytes() == path)
+    }
+
+    fn each_export(&mut self, take: &mut dyn FnMut(&str, &[String])) {
+        for export in &self.exports {
+            take(
+                &export.path,
+                &["192.0.2.0/24".into(), "198.51.100.1".into()],
+            );
+        }
+    }
+
+    fn each_mount(&mut self, take: &mut dyn FnMut(&str, &[u8])) {
+        for path in &self.mounts {
+            take("127.0.0.1", path);
+        }
+    }
+
+    fn mounted(&mut self, path: &[u8]) {
+        self.mounts.push(path.into());
+    }
+
+    fn unmounted(&mut self, path: Option<&[u8]>) {
+        self.mounts
+            .retain(|mounted| path.is_some_and(|path| path != mounted));
+    }
+
+    fn write_verifier(&self) -> [u8; 8] {
+        self.verifier
+    }
+
+    fn client(&self) -> IpAddr {
+        self.client
+    }
+
+    fn with_replies(&mut self, use_cache: &mut dyn FnMut(&mut ReplyCache)) {
+        use_cache(&mut self.replies);
+    }
+
+    fn count(&mut self, completed: &Completed, _: Instant) {
+        if self.completed.len() == Self::COMPLETED_MAX {
+            self.completed.clear();
+        }
+        self.completed.push(*completed);
+    }
+}
