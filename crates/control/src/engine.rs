@@ -27,6 +27,7 @@ mod saves;
 mod shares;
 mod shortage;
 mod snapshots;
+mod statistics_views;
 mod steps;
 mod top;
 mod verbs;
@@ -71,6 +72,7 @@ pub use saves::{
 pub use shares::{SharePatch, ShareView};
 pub(crate) use shortage::ShortageLog;
 pub use snapshots::NewSnapshots;
+pub use statistics_views::{KindView, StatisticsView};
 pub(crate) use top::Reading;
 pub use top::{
     Figures, PortalFigures, SessionFigures, ThreadFigures, TopInterval, TopIntervalFault, TopView,
@@ -78,9 +80,8 @@ pub use top::{
 };
 pub use verbs::{TargetAccess, VolumePatch};
 pub use views::{
-    AttachmentView, CapacityView, ChapView, DhChapView, HostView, KindView, NamespaceView,
-    PortalState, PortalView, ReferralView, SessionView, StatisticsView, StatusView, TargetView,
-    VolumeState, VolumeView,
+    AttachmentView, CapacityView, ChapView, DhChapView, HostView, NamespaceView, PortalState,
+    PortalView, ReferralView, SessionView, StatusView, TargetView, VolumeState, VolumeView,
 };
 
 use busy::{Busy, BusyGuard};

@@ -62,17 +62,29 @@ pub(crate) enum Step {
     Attach(TargetName, Nsid, VolumeName),
     Detach(TargetName, Nsid, VolumeName),
     RemoveTarget(TargetName, Target),
-    CreateShare(ShareName, Share),
-    ChangeShare {
-        name: ShareName,
-        from: Share,
-        to: Share,
-    },
-    RemoveShare(ShareName, Share),
+    Share(ShareName, ShareStep),
     AddPortal(PortalDefinition),
     RemovePortal(PortalDefinition),
     AddReferral(PortalDefinition),
     RemoveReferral(PortalDefinition),
+}
+
+/// What a step does to a share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ShareStep {
+    Create(Share),
+    Change { from: Share, to: Share },
+    Remove(Share),
+}
+
+impl ShareStep {
+    fn inverse(self) -> Self {
+        match self {
+            Self::Create(share) => Self::Remove(share),
+            Self::Change { from, to } => Self::Change { from: to, to: from },
+            Self::Remove(share) => Self::Create(share),
+        }
+    }
 }
 
 /// When a step is taken. Everything before [`Phase::Destroy`] can be undone; what destroys data, or
@@ -111,12 +123,12 @@ impl Step {
             Self::Resize { .. }
             | Self::RemoveVolume(..)
             | Self::ChangeMembers { .. }
-            | Self::RemoveShare(..) => Phase::Destroy,
+            | Self::Share(_, ShareStep::Remove(_)) => Phase::Destroy,
             Self::RemovePortal(_) | Self::RemoveReferral(_) => Phase::ClosePortals,
             Self::Detach(..) => Phase::Detach,
             Self::SetPolicy { .. } => Phase::Policies,
             Self::CreateTarget(..) | Self::Attach(..) => Phase::Targets,
-            Self::CreateShare(..) | Self::ChangeShare { .. } => Phase::Shares,
+            Self::Share(..) => Phase::Shares,
             Self::RemoveTarget(..) => Phase::RemoveTargets,
             Self::RemoveHost(..) => Phase::RemoveHosts,
             Self::AddPortal(_) | Self::AddReferral(_) => Phase::OpenPortals,
@@ -180,9 +192,7 @@ impl Step {
             | Self::SetPolicy { name, .. }
             | Self::Attach(name, ..)
             | Self::Detach(name, ..) => format!("target {name}"),
-            Self::CreateShare(name, _)
-            | Self::ChangeShare { name, .. }
-            | Self::RemoveShare(name, _) => format!("share {name}"),
+            Self::Share(name, _) => format!("share {name}"),
             Self::AddPortal(portal) | Self::RemovePortal(portal) => format!("portal {portal}"),
             Self::AddReferral(to) | Self::RemoveReferral(to) => format!("referral {to}"),
         }
@@ -242,13 +252,7 @@ impl Step {
             Self::Attach(target, nsid, volume) => Self::Detach(target, nsid, volume),
             Self::Detach(target, nsid, volume) => Self::Attach(target, nsid, volume),
             Self::RemoveTarget(name, target) => Self::CreateTarget(name, target),
-            Self::CreateShare(name, share) => Self::RemoveShare(name, share),
-            Self::ChangeShare { name, from, to } => Self::ChangeShare {
-                name,
-                from: to,
-                to: from,
-            },
-            Self::RemoveShare(name, share) => Self::CreateShare(name, share),
+            Self::Share(name, step) => Self::Share(name, step.inverse()),
             Self::AddPortal(portal) => Self::RemovePortal(portal),
             Self::RemovePortal(portal) => Self::AddPortal(portal),
             Self::AddReferral(referral) => Self::RemoveReferral(referral),
@@ -332,17 +336,17 @@ pub(crate) fn plan(before: &Definitions, changes: &[Change]) -> Result<Vec<Step>
             Change::SetTarget(name, to) => {
                 plan_target(&name.0, before.targets.get(name), to, &mut steps);
             }
-            Change::SetShare(name, to) => steps.push(match before.shares.get(name) {
-                None => Step::CreateShare(name.0.clone(), to.clone()),
-                Some(from) => Step::ChangeShare {
-                    name: name.0.clone(),
-                    from: from.clone(),
-                    to: to.clone(),
-                },
-            }),
+            Change::SetShare(name, to) => {
+                let to = to.clone();
+                let step = match before.shares.get(name).cloned() {
+                    None => ShareStep::Create(to),
+                    Some(from) => ShareStep::Change { from, to },
+                };
+                steps.push(Step::Share(name.0.clone(), step));
+            }
             Change::RemoveShare(name) => {
-                let share = before.shares.get(name);
-                steps.extend(share.map(|share| Step::RemoveShare(name.0.clone(), share.clone())));
+                let step = before.shares.get(name).cloned().map(ShareStep::Remove);
+                steps.extend(step.map(|step| Step::Share(name.0.clone(), step)));
             }
             Change::SetMachine(to) => steps.push(Step::SetMachine {
                 from: before.machine,

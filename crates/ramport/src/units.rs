@@ -1,4 +1,4 @@
-//! Sizes and times for people.
+//! Sizes, times and lists for people.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -19,6 +19,15 @@ pub(crate) fn bytes(count: u64) -> String {
         2
     };
     format!("{value:.decimals$} {}", UNITS[unit])
+}
+
+/// The paths of shares that a session of NFS has used; `nfs` if there are none yet.
+pub(crate) fn paths(shares: &[String]) -> String {
+    if shares.is_empty() {
+        return "nfs".to_owned();
+    }
+    let paths: Vec<_> = shares.iter().map(|share| format!("/{share}")).collect();
+    paths.join(" ")
 }
 
 /// A span of time for people, from seconds.

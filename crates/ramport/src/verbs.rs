@@ -29,7 +29,6 @@ use crate::units::bytes;
 use crate::{output, paths, top};
 
 pub(crate) use portal::{open_to_others, provider, state};
-pub(crate) use session::paths;
 
 /// Carries out a verb of the daemon's.
 pub(crate) fn run(connection: &Connection, verb: DaemonVerb) -> Result<ExitCode, Failure> {

@@ -30,7 +30,8 @@ impl Definitions {
             self.check_target(&name.0, target, |_| false)?;
         }
         for (name, share) in &self.shares {
-            share.check(&name.0)?;
+            let checked = share.check();
+            checked.map_err(|fault| DefinitionFault::share(&name.0, fault))?;
         }
         self.check_identities(self.machine)
     }

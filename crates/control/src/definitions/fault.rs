@@ -218,4 +218,11 @@ impl DefinitionFault {
             fault,
         }
     }
+
+    pub(crate) fn share(share: &ShareName, fault: ShareFault) -> Self {
+        Self::Share {
+            share: share.clone(),
+            fault,
+        }
+    }
 }

@@ -8,7 +8,7 @@ use server::{AddressRange, ShareDefinition, ShareName};
 use utoipa::ToSchema;
 use volume::ByteSize;
 
-use super::{DefinitionFault, ShareOptions};
+use super::ShareOptions;
 use crate::text::{Size, Text};
 
 /// A share: a tree of files that clients mount over NFS. Its name is the path of its export: `/NAME`.
@@ -86,13 +86,10 @@ pub enum ShareFault {
 }
 
 impl Share {
-    pub(crate) fn check(&self, name: &ShareName) -> Result<(), DefinitionFault> {
+    pub(crate) fn check(&self) -> Result<(), ShareFault> {
         match self.quota {
-            Some(Size(bytes)) if bytes < QUOTA_MIN.0 => Err(DefinitionFault::Share {
-                share: name.clone(),
-                fault: ShareFault::Quota {
-                    given: ByteSize(bytes),
-                },
+            Some(Size(bytes)) if bytes < QUOTA_MIN.0 => Err(ShareFault::Quota {
+                given: ByteSize(bytes),
             }),
             _ => Ok(()),
         }

@@ -1,12 +1,12 @@
-//! What a session of NFS is.
+//! What a session of NFS is, as values for requests.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use server::FileStatistics;
+use server::{FileStatistics, ShareName};
 use utoipa::ToSchema;
 
-use super::KindView;
+use super::statistics_views::{KindView, by_procedure};
 
 /// What a session of NFS is: a connection of a client.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -17,10 +17,11 @@ pub struct NfsSessionView {
     pub procedures: BTreeMap<String, KindView>,
 }
 
-/// The counters of procedures that were called, by name.
-pub(super) fn by_procedure(statistics: &FileStatistics) -> BTreeMap<String, KindView> {
-    let called = statistics.kinds().filter(|(_, kind)| kind.operations > 0);
-    called
-        .map(|(procedure, kind)| (procedure.name().to_owned(), kind.into()))
-        .collect()
+impl NfsSessionView {
+    pub(super) fn new(shares: &[ShareName], operations: &FileStatistics) -> Self {
+        Self {
+            shares: shares.iter().map(ToString::to_string).collect(),
+            procedures: by_procedure(operations),
+        }
+    }
 }

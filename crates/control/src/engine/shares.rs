@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 use server::{AddressRange, FileStatistics, Force, ServerError, ShareInfo, ShareName};
 use utoipa::ToSchema;
 
-use super::nfs_views::by_procedure;
+use super::statistics_views::{KindView, by_procedure};
 use super::views::unix_s;
-use super::{Contents, Engine, EngineError, KindView};
+use super::{Contents, Engine, EngineError};
 use crate::change::Change;
-use crate::definitions::{OptionList, Share, ShareKind};
+use crate::definitions::{DefinitionFault, OptionList, Share, ShareKind};
 use crate::natural::sort_by_text;
 use crate::text::{Size, Text};
 
@@ -95,7 +95,9 @@ impl Engine {
         if self.read().shares.contains_key(&Text(name.clone())) {
             return Err(ServerError::ShareExists(name).into());
         }
-        share.check(&name)?;
+        share
+            .check()
+            .map_err(|fault| DefinitionFault::share(&name, fault))?;
         let change = Change::SetShare(Text(name), share);
         self.commit(&mut store, vec![change], Force::No, |_| false)
     }
@@ -105,7 +107,8 @@ impl Engine {
         let mut store = self.begin();
         let from = self.defined_share(name)?;
         let to = patch.apply(from.clone());
-        to.check(name)?;
+        to.check()
+            .map_err(|fault| DefinitionFault::share(name, fault))?;
         if from == to {
             return Ok(());
         }

@@ -3,7 +3,7 @@
 use server::{ErrorKind, Force, PortalDefinition, Server, ServerError, VolumeName};
 
 use crate::definitions::Volume;
-use crate::plan::Step;
+use crate::plan::{ShareStep, Step};
 
 /// Steps taken so far. Unless [kept](Transaction::keep), they are undone when this drops.
 pub(super) struct Transaction<'a> {
@@ -127,11 +127,13 @@ pub(super) fn take(
         }
         Step::Detach(target, nsid, _) => server.detach_volume(target, nsid.0, force)?,
         Step::RemoveTarget(name, _) => server.remove_target(name, force)?,
-        Step::CreateShare(name, share) => {
+        Step::Share(name, ShareStep::Create(share)) => {
             server.create_share(share.to_server(name))?;
         }
-        Step::ChangeShare { name, to, .. } => server.change_share(to.to_server(name))?,
-        Step::RemoveShare(name, _) => server.remove_share(name, force)?,
+        Step::Share(name, ShareStep::Change { to, .. }) => {
+            server.change_share(to.to_server(name))?;
+        }
+        Step::Share(name, ShareStep::Remove(_)) => server.remove_share(name, force)?,
         Step::AddPortal(portal) => return server.add_portal(*portal).map(Some),
         Step::RemovePortal(portal) => server.remove_portal(*portal)?,
         Step::AddReferral(referral) => server.add_referral(*referral)?,

@@ -1,14 +1,14 @@
 //! What is, as values for requests: definitions together with what the server knows.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use block::OpKind;
 use serde::{Deserialize, Serialize};
 use server::{
-    Availability, Capacity, DhChapHash, DhGroupPolicy, HostName, IoStatistics, KindStatistics,
-    Place, PortalDefinition, PortalInfo, Protocol, ServerError, SessionId, SessionInfo,
-    SessionProtocol, TargetInfo, TargetName, VolumeInfo, VolumeName, Warning,
+    Availability, Capacity, DhChapHash, DhGroupPolicy, HostName, IoStatistics, Place,
+    PortalDefinition, PortalInfo, Protocol, ServerError, SessionId, SessionInfo, SessionProtocol,
+    TargetInfo, TargetName, VolumeInfo, VolumeName, Warning,
 };
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -17,11 +17,12 @@ use super::cache_view::CacheView;
 use super::iscsi_views::{IscsiConnectionView, IscsiSessionView, isid_text};
 use super::lost::Contents;
 use super::mirror_view::MirrorView;
-use super::nfs_views::{NfsSessionView, by_procedure};
+use super::nfs_views::NfsSessionView;
 use super::rdma::{RdmaProvider, RdmaSegmentation, RdmaStatisticsView};
 use super::remote::PathView;
 use super::save_states::SaveStates;
 use super::saves::{DamageView, SaveView};
+use super::statistics_views::StatisticsView;
 use super::{Engine, Task};
 use crate::definitions::{
     Access, Chap, DhChap, Filters, Host, Identity, KindFields, Nsid, RdmaChoice, ToldBy,
@@ -294,36 +295,6 @@ pub struct SessionView {
     pub since_unix_s: u64,
     /// What it has done; for NFS, reads, writes and commits of files.
     pub statistics: StatisticsView,
-}
-
-/// Counters since the beginning.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct StatisticsView {
-    /// Reads, verifies, compares.
-    pub read: KindView,
-    /// Whatever writes.
-    pub write: KindView,
-    /// Discards.
-    pub discard: KindView,
-    /// Flushes.
-    pub flush: KindView,
-}
-
-/// Counters of one kind of operation.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct KindView {
-    /// Commands completed.
-    pub operations: u64,
-    /// Bytes moved.
-    pub bytes: u64,
-    /// Commands that failed.
-    pub errors: u64,
-    /// Mean latency in the server, in microseconds.
-    pub latency_mean_us: f64,
-    /// Its standard deviation.
-    pub latency_stddev_us: f64,
-    /// What 99 % kept within.
-    pub latency_p99_us: f64,
 }
 
 /// Memory.
@@ -688,10 +659,7 @@ fn session_view(info: &SessionInfo) -> SessionView {
             shares,
             operations,
         } => {
-            nfs = Some(NfsSessionView {
-                shares: shares.iter().map(ToString::to_string).collect(),
-                procedures: by_procedure(operations),
-            });
+            nfs = Some(NfsSessionView::new(shares, operations));
             *transport
         }
         SessionProtocol::Iscsi {
@@ -702,10 +670,6 @@ fn session_view(info: &SessionInfo) -> SessionView {
             parameters,
             connections,
         } => {
-            let keys = |keys: &[(&str, String)]| {
-                let keys = keys.iter();
-                keys.map(|(k, v)| ((*k).to_owned(), v.clone())).collect()
-            };
             let connections = connections.iter().map(|connection| IscsiConnectionView {
                 cid: connection.cid,
                 peer: connection.peer.to_string(),
@@ -738,6 +702,12 @@ fn session_view(info: &SessionInfo) -> SessionView {
     }
 }
 
+/// Negotiated keys with their values.
+fn keys(keys: &[(&str, String)]) -> BTreeMap<String, String> {
+    let keys = keys.iter();
+    keys.map(|(k, v)| ((*k).to_owned(), v.clone())).collect()
+}
+
 fn capacity_view(
     capacity: Capacity,
     promised_bytes: u64,
@@ -762,30 +732,4 @@ pub(super) fn unix_s(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH)
         .unwrap_or_default()
         .as_secs()
-}
-
-impl From<&IoStatistics> for StatisticsView {
-    fn from(statistics: &IoStatistics) -> Self {
-        let kind = |kind| KindView::from(statistics.kind(kind));
-        Self {
-            read: kind(OpKind::Read),
-            write: kind(OpKind::Write),
-            discard: kind(OpKind::Discard),
-            flush: kind(OpKind::Flush),
-        }
-    }
-}
-
-impl From<&KindStatistics> for KindView {
-    fn from(kind: &KindStatistics) -> Self {
-        let us = |time: Option<Duration>| time.unwrap_or_default().as_secs_f64() * 1e6;
-        Self {
-            operations: kind.operations,
-            bytes: kind.bytes,
-            errors: kind.errors,
-            latency_mean_us: us(kind.latency.mean()),
-            latency_stddev_us: us(kind.latency.standard_deviation()),
-            latency_p99_us: us(kind.latency.quantile(0.99)),
-        }
-    }
 }

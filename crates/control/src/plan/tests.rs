@@ -27,7 +27,7 @@ proptest! {
     fn what_destroys_data_comes_last(a in definitions(), b in definitions()) {
         let steps = plan(&a, &a.changes_to(&b)).expect("block sizes are the same");
         let is_destroying = |step: &Step| match step {
-            Step::RemoveVolume(..) | Step::RemoveShare(..) => true,
+            Step::RemoveVolume(..) | Step::Share(_, ShareStep::Remove(_)) => true,
             Step::Resize { from_bytes, to_bytes, .. } => to_bytes < from_bytes,
             _ => false,
         };
@@ -93,19 +93,20 @@ fn take(model: &mut Definitions, step: &Step) {
         Step::RemovePortal(portal) => assert!(model.portals.remove(&Text(Portal(*portal)))),
         Step::AddReferral(to) => assert!(model.referrals.insert(Text(Portal(*to)))),
         Step::RemoveReferral(to) => assert!(model.referrals.remove(&Text(Portal(*to)))),
-        Step::CreateShare(name, share) => {
-            let before = model.shares.insert(Text(name.clone()), share.clone());
-            assert!(before.is_none());
-        }
-        Step::ChangeShare { name, from, to } => {
-            let before = model.shares.insert(Text(name.clone()), to.clone());
-            assert_eq!(before.as_ref(), Some(from));
-        }
-        Step::RemoveShare(name, _) => {
-            assert!(model.shares.remove(&Text(name.clone())).is_some());
-        }
+        Step::Share(name, step) => take_of_share(model, name, step),
         step => take_of_volume(model, step),
     }
+}
+
+fn take_of_share(model: &mut Definitions, name: &ShareName, step: &ShareStep) {
+    let name = Text(name.clone());
+    let (from, to) = match step {
+        ShareStep::Create(to) => (None, Some(to)),
+        ShareStep::Change { from, to } => (Some(from), Some(to)),
+        ShareStep::Remove(from) => (Some(from), None),
+    };
+    assert_eq!(model.shares.remove(&name).as_ref(), from);
+    model.shares.extend(to.map(|to| (name, to.clone())));
 }
 
 fn take_of_volume(model: &mut Definitions, step: &Step) {

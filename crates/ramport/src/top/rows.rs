@@ -5,8 +5,7 @@ use std::cmp::Ordering;
 use control::{CacheFigures, Figures, TopView, VolumeFigures};
 
 use crate::cli::{Column, View};
-use crate::units::bytes;
-use crate::verbs;
+use crate::units::{bytes, paths};
 
 impl View {
     pub(super) const ALL: [Self; 5] = [
@@ -86,9 +85,7 @@ impl View {
                 .map(|session| {
                     let target = match &session.target {
                         Some(target) => target.clone(),
-                        None if session.transport.starts_with("nfs") => {
-                            verbs::paths(&session.shares)
-                        }
+                        None if session.transport.starts_with("nfs") => paths(&session.shares),
                         None => "discovery".to_owned(),
                     };
                     Row {

@@ -7,7 +7,7 @@ use super::words::statistics;
 use crate::cli::SessionVerb;
 use crate::failure::Failure;
 use crate::output::{self, Tone, paint};
-use crate::units::age;
+use crate::units::{age, paths};
 
 pub(super) fn run(daemon: &Daemon, verb: &SessionVerb) -> Result<(), Failure> {
     match verb {
@@ -126,13 +126,4 @@ fn target(session: &SessionView) -> String {
         (None, Some(target)) => target.clone(),
         (None, None) => "discovery".to_owned(),
     }
-}
-
-/// The paths of shares that a session of NFS has used, in words.
-pub(crate) fn paths(shares: &[String]) -> String {
-    if shares.is_empty() {
-        return "nfs".to_owned();
-    }
-    let paths: Vec<_> = shares.iter().map(|share| format!("/{share}")).collect();
-    paths.join(" ")
 }

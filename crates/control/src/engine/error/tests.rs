@@ -239,10 +239,7 @@ fn messages_of_definitions_that_cannot_be() {
             DefinitionFault::Filters { volume: volume(), fault: FaultError::TooManyRules { given: 99 } },
             DefinitionFault::Filters { volume: volume(), fault: FaultError::AboveCertain { per_million: 2_000_000 } },
         ],
-        DefinitionFault::Share { .. } => [DefinitionFault::Share {
-            share: share(),
-            fault: ShareFault::Quota { given: ByteSize(8) },
-        }],
+        DefinitionFault::Share { .. } => [DefinitionFault::share(&share(), ShareFault::Quota { given: ByteSize(8) })],
     });
     insta::assert_snapshot!(messages(&faults));
 }
