@@ -2,9 +2,11 @@
 
 pub mod fuzz;
 mod peer;
+mod rdma;
 mod server;
 
 #[cfg(test)]
 pub(crate) use peer::record;
 pub use peer::{Arguments, Peer, Reply, WireAttributes};
+pub use rdma::{RdmaHeader, RdmaPeer};
 pub use server::TestServer;

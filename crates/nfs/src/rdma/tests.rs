@@ -3,6 +3,7 @@
 mod hostile;
 mod long;
 mod placed;
+mod seeds;
 
 use std::sync::Arc;
 

@@ -1,9 +1,14 @@
-//! The corpus of the fuzz target.
+//! The corpora of the fuzz targets.
 
 use super::tree;
-use crate::testing::fuzz::session;
+use crate::testing::fuzz::{rdma, session};
 
 #[test]
 fn the_corpus_passes() {
     assert!(block::testing::replay("nfs_session", |input| session(tree(), input)) > 0);
+}
+
+#[test]
+fn the_corpus_of_rdma_passes() {
+    assert!(block::testing::replay("nfs_rdma", |input| rdma(tree(), input)) > 0);
 }

@@ -37,8 +37,9 @@ pub(crate) struct PortalRemoveArgs {
 #[derive(Debug, Args)]
 pub(crate) struct PortalArgs {
     /// Its URL: nvme+tcp://192.0.2.1:4420, iscsi://192.0.2.1:3260, iscsi://192.0.2.1:3260,2 for
-    /// portal group 2, nfs://192.0.2.1:2049; over RDMA nvme+rdma://192.0.2.1:4420 or iser://192.0.2.1:3260, with ?rdma=hw
-    /// for adapter only or ?rdma=soft for software only
+    /// portal group 2, nfs://192.0.2.1:2049; over RDMA nvme+rdma://192.0.2.1:4420,
+    /// iser://192.0.2.1:3260 or nfs+rdma://192.0.2.1:20049, with ?rdma=hw for adapter only or
+    /// ?rdma=soft for software only
     #[arg(value_parser = parse_portal)]
     pub(crate) url: Portal,
 }
