@@ -16,6 +16,7 @@
 
 mod chap;
 mod convert;
+mod dhchap;
 mod fault;
 mod filters;
 mod identity;
@@ -23,6 +24,7 @@ mod kind;
 mod parent_fault;
 mod parents;
 mod saving;
+mod secret;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -35,7 +37,9 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 pub(crate) use chap::ChapForm;
-pub use chap::{Chap, MutualChap, Secret, SecretFileError};
+pub use chap::{Chap, MutualChap};
+pub use dhchap::DhChap;
+pub(crate) use dhchap::DhChapForm;
 pub use fault::DefinitionFault;
 pub use filters::{
     DelayFilter, FaultFilter, FaultRule, FaultStatus, FaultedKind, Filters, RateLimitFilter,
@@ -45,6 +49,7 @@ pub use kind::KindFields;
 pub(crate) use kind::resync_rate;
 pub use parent_fault::ParentFault;
 pub use saving::{AfterCrash, Saving, SavingFault};
+pub use secret::{Secret, SecretFileError};
 
 use crate::text::{Portal, Size, Text};
 
@@ -174,6 +179,10 @@ pub struct Host {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<ChapForm>)]
     pub chap: Option<Chap>,
+    /// DH-HMAC-CHAP for the queues that it connects over NVMe.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<DhChapForm>)]
+    pub dhchap: Option<DhChap>,
 }
 
 /// What is to carry RDMA at a portal.

@@ -72,9 +72,9 @@ pub use top::{
 };
 pub use verbs::{TargetAccess, VolumePatch};
 pub use views::{
-    AttachmentView, CapacityView, ChapView, HostView, KindView, NamespaceView, PortalState,
-    PortalView, ReferralView, SessionView, StatisticsView, StatusView, TargetView, VolumeState,
-    VolumeView,
+    AttachmentView, CapacityView, ChapView, DhChapView, HostView, KindView, NamespaceView,
+    PortalState, PortalView, ReferralView, SessionView, StatisticsView, StatusView, TargetView,
+    VolumeState, VolumeView,
 };
 
 use busy::{Busy, BusyGuard};

@@ -31,25 +31,28 @@ pub use api::{
 pub use client::{Client, ClientError, Endpoint, path_part};
 pub use definitions::{
     Access, AfterCrash, BlockLen, Chap, DefinitionFault, Definitions, DefinitionsError,
-    DelayFilter, FaultFilter, FaultRule, FaultStatus, FaultedKind, Filters, Host, Identity,
+    DelayFilter, DhChap, FaultFilter, FaultRule, FaultStatus, FaultedKind, Filters, Host, Identity,
     KindFields, MutualChap, Nsid, ParentFault, RateLimitFilter, RdmaChoice, Saving, SavingFault,
     Secret, SecretFileError, Target, ToldBy, Volume,
 };
 pub use engine::{
     AttachmentView, CacheFigures, CacheView, CapacityView, ChapView, Comparison, Contents,
-    CopyView, DamageView, DamagedRange, Engine, EngineError, Figures, HostView, IfClosed,
-    IscsiConnectionView, IscsiSessionView, IscsiState, KindView, LastSaveView, LostContents,
-    MemberState, MemberView, MirrorView, NamespaceView, NewCopy, NewSnapshots, OpenError, PathView,
-    PortalFigures, PortalPatch, PortalState, PortalView, RangeView, RdmaProvider, RdmaSegmentation,
-    RdmaStatisticsView, ReferralView, RestoreError, RestoreRequest, RestoredView, SaveRequest,
-    SaveView, SavedView, ScrubView, SessionFigures, SessionView, Starting, StatisticsView,
-    StatusView, TargetAccess, TargetView, Task, ThreadFigures, TopInterval, TopIntervalFault,
-    TopView, VolumeFigures, VolumePatch, VolumeState, VolumeView,
+    CopyView, DamageView, DamagedRange, DhChapView, Engine, EngineError, Figures, HostView,
+    IfClosed, IscsiConnectionView, IscsiSessionView, IscsiState, KindView, LastSaveView,
+    LostContents, MemberState, MemberView, MirrorView, NamespaceView, NewCopy, NewSnapshots,
+    OpenError, PathView, PortalFigures, PortalPatch, PortalState, PortalView, RangeView,
+    RdmaProvider, RdmaSegmentation, RdmaStatisticsView, ReferralView, RestoreError, RestoreRequest,
+    RestoredView, SaveRequest, SaveView, SavedView, ScrubView, SessionFigures, SessionView,
+    Starting, StatisticsView, StatusView, TargetAccess, TargetView, Task, ThreadFigures,
+    TopInterval, TopIntervalFault, TopView, VolumeFigures, VolumePatch, VolumeState, VolumeView,
 };
 pub use plan::PlanError;
 pub use readable::readable;
 pub use secret_file::is_exposed;
-pub use server::{CopyFailure, CopyPlace, Force, RemoteError, check_url, copy_outside};
+pub use server::{
+    CopyFailure, CopyPlace, DhChapHash, DhChapSecret, DhGroupPolicy, Force, RemoteError, check_url,
+    copy_outside,
+};
 pub use store::StoreError;
 pub use text::{Period, Portal, PortalFault, Size, Text, TextFault, Written, parse};
 pub use volume::{ByteSize, CacheModeName, CacheSettings, Damage, Provision, VolumeKind};

@@ -10,13 +10,14 @@ use std::time::Duration;
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use server::{
-    AddressRange, DiskUuid, Eui64, HostName, Naa, Nguid, PortalDefinition, PortalGroup, Protocol,
-    RdmaChoice, SerialNumber, TargetName, Transport, VolumeName,
+    AddressRange, DhChapHash, DhGroupPolicy, DiskUuid, Eui64, HostName, Naa, Nguid,
+    PortalDefinition, PortalGroup, Protocol, RdmaChoice, SerialNumber, TargetName, Transport,
+    VolumeName,
 };
 use volume::{ByteSize, Provision, SizeError};
 
 /// A value that is written as text. Parsing checks it, and an error names the text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Text<T>(pub T);
 
 /// What can stand as [`Text`]: it reads back what it displays.
@@ -59,6 +60,14 @@ impl Written for Naa {
 
 impl Written for SerialNumber {
     const NOUN: &'static str = "serial number";
+}
+
+impl Written for DhChapHash {
+    const NOUN: &'static str = "hash function";
+}
+
+impl Written for DhGroupPolicy {
+    const NOUN: &'static str = "Diffie-Hellman group";
 }
 
 impl Written for volume::CacheModeName {

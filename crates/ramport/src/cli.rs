@@ -27,7 +27,7 @@ mod volume_create;
 pub(crate) use connect_line::ConnectLineArgs;
 pub(crate) use copy::CopyArgs;
 pub(crate) use examples::definitions_example;
-pub(crate) use host::{ChapArgs, HostArgs, HostVerb};
+pub(crate) use host::{ChapArgs, DhChapArgs, HostArgs, HostVerb, KeygenArgs};
 pub(crate) use identity::IdentityArgs;
 pub(crate) use network::{ReferralVerb, SessionVerb};
 pub(crate) use portal::{PortalSetArgs, PortalVerb, RdmaSwitch};

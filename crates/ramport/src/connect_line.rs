@@ -11,12 +11,13 @@ mod nvme;
 use std::net::IpAddr;
 
 use control::{
-    ChapView, HostView, Portal, PortalState, PortalView, TargetView, ToldBy, VolumeView,
+    ChapView, DhChapView, HostView, Portal, PortalState, PortalView, TargetView, ToldBy, VolumeView,
 };
 use serde::Serialize;
 use server::{HostName, PortalDefinition, Protocol, TargetName, Transport};
 
 use disk::DiskLines;
+pub(crate) use nvme::identity;
 
 /// The daemon's objects that the lines are made from.
 pub(crate) struct Offer<'a> {
@@ -135,6 +136,7 @@ struct Guest<'a> {
     /// The name of its definition.
     listed: Option<&'a str>,
     chap: Option<&'a ChapView>,
+    dhchap: Option<&'a DhChapView>,
 }
 
 /// A way to the target.
@@ -249,6 +251,7 @@ fn guest<'a>(
         name: given,
         listed: name,
         chap: own.or(target.chap.as_ref()),
+        dhchap: view.and_then(|view| view.dhchap.as_ref()),
     })
 }
 

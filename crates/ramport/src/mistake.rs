@@ -69,6 +69,11 @@ pub(crate) enum Mistake {
         "say who may use it: --host NAME, --read-only-host NAME, --allow-any-host or --local; or for iSCSI how: --luns HOST=LUN:NUMBER, --portal-group GROUP, --any-portal-group, --chap-secret-file FILE or --no-chap"
     )]
     NothingToSet,
+    /// `ramport host create --dhchap-ctrl-secret-file` alone.
+    #[error(
+        "DH-HMAC-CHAP needs the host's own secret; give it with --dhchap-secret-file FILE (`ramport host keygen` generates one)"
+    )]
+    NoDhChapSecret,
     /// `ramport target create --iscsi` with an NQN.
     #[error(
         "an iSCSI target needs a name such as iqn.2025-01.com.example:rd0; leave the name out to get one"

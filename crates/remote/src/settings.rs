@@ -1,6 +1,7 @@
 //! What a remote volume is to be: its URLs and time limit.
 
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::time::Duration;
 
 use initiator::{Backoff, DeviceOptions, OnLoss, Url};
@@ -99,9 +100,7 @@ fn parse(text: &str) -> Result<Url, RemoteError> {
     if url.secret().is_some() {
         return Err(RemoteError::SecretInUrl);
     }
-    if let Some(path) = url.secrets_file()
-        && path.is_relative()
-    {
+    if let Some(path) = url.secret_files().find(|path| path.is_relative()) {
         return Err(RemoteError::RelativeSecrets {
             path: path.to_owned(),
         });
@@ -112,16 +111,16 @@ fn parse(text: &str) -> Result<Url, RemoteError> {
 /// Refuses a file of secrets that other users can access. Whether it can be read shows when it is.
 pub(crate) fn check_secrets(url: &Url) -> Result<(), RemoteError> {
     const OTHERS: u32 = 0o077;
-    let Some(path) = url.secrets_file() else {
-        return Ok(());
+    let is_exposed = |path: &&Path| {
+        let metadata = std::fs::metadata(path);
+        metadata.is_ok_and(|it| it.is_file() && it.permissions().mode() & OTHERS != 0)
     };
-    let metadata = std::fs::metadata(path);
-    if metadata.is_ok_and(|it| it.is_file() && it.permissions().mode() & OTHERS != 0) {
-        return Err(RemoteError::ExposedSecrets {
+    match url.secret_files().find(is_exposed) {
+        Some(path) => Err(RemoteError::ExposedSecrets {
             path: path.to_owned(),
-        });
+        }),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -263,6 +263,14 @@ pub enum ServerError {
         /// What is wrong.
         fault: crate::ChapFault,
     },
+    /// The secret of a host for NVMe is invalid.
+    #[error("host {host}: {fault}")]
+    DhChap {
+        /// The host.
+        host: HostName,
+        /// What is wrong.
+        fault: crate::DhChapSecretError,
+    },
     /// Portal groups or CHAP for a target that is not an iSCSI target.
     #[error(
         "target {0} has portal groups or CHAP, which only iSCSI targets have; leave them out, or use a name such as iqn.2025-01.com.example:rd0"
@@ -397,6 +405,7 @@ impl ServerError {
             | Self::ReferralAddress(_)
             | Self::ReferralProtocol(_)
             | Self::Chap { .. }
+            | Self::DhChap { .. }
             | Self::LoginPolicy(_)
             | Self::Listen { .. }
             | Self::RdmaPort(_)

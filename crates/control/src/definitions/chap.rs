@@ -1,16 +1,14 @@
 //! CHAP of iSCSI hosts and targets: names, and secrets, which are stored and never shown.
 
-use std::fmt;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use server::{ChapDefinition, ChapFault, ChapOwner, ChapSecret, HostName, TargetName};
+use server::{ChapDefinition, ChapFault, ChapOwner, HostName, TargetName};
 use utoipa::ToSchema;
 
-use super::{DefinitionFault, Definitions, HIDDEN_SECRET, Host, Target};
-use crate::secret_file::is_exposed;
+use super::dhchap::DhChap;
+use super::secret::{Secret, SecretFault, SecretFileError};
+use super::{DefinitionFault, Definitions, Host, Target};
 use crate::text::Text;
 
 /// What an iSCSI host has to prove when it logs in.
@@ -69,134 +67,6 @@ pub(crate) struct MutualForm {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "target.secret")]
     secret_file: Option<PathBuf>,
-}
-
-/// A secret that is not given once.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum SecretFault {
-    #[error("missing field `secret` or `secret_file`")]
-    Missing,
-    #[error("secret and secret_file exclude each other; keep one of them")]
-    Twice,
-}
-
-/// A CHAP secret. The state file and backups contain the secret itself, all other output
-/// [`Secret::HIDDEN`]. As input, `HIDDEN` means the secret that is stored already.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(Written);
-
-#[derive(Clone, PartialEq, Eq)]
-enum Written {
-    Text(String),
-    /// In a file that was not read yet.
-    File(PathBuf),
-}
-
-/// Why a file gives no secret.
-#[derive(Debug, thiserror::Error)]
-pub enum SecretFileError {
-    /// It cannot be read.
-    #[error(
-        "cannot read a secret from {path}: {source}; give a file whose first line is the secret",
-        path = path.display()
-    )]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// Others may read it.
-    #[error("other users can read the secret file {path}; run `chmod 600 {path}`", path = path.display())]
-    Exposed {
-        /// The file.
-        path: PathBuf,
-    },
-}
-
-/// The most that is read of a file with a secret, which has at most 255 bytes.
-const SECRET_LINE_MAX_BYTES: u64 = 4096;
-
-impl Secret {
-    /// The text shown instead of a secret. It is too short to be a secret.
-    pub const HIDDEN: &'static str = HIDDEN_SECRET;
-
-    /// A secret.
-    pub fn new(text: impl Into<String>) -> Self {
-        Self(Written::Text(text.into()))
-    }
-
-    /// Reads a secret: the first line of a file that its owner alone may read.
-    pub fn read(path: &Path) -> Result<Self, SecretFileError> {
-        let unreadable = |source| SecretFileError::Read {
-            path: path.to_owned(),
-            source,
-        };
-        let file = File::open(path).map_err(unreadable)?;
-        if is_exposed(&file.metadata().map_err(unreadable)?) {
-            return Err(SecretFileError::Exposed {
-                path: path.to_owned(),
-            });
-        }
-        Self::read_from(file).map_err(unreadable)
-    }
-
-    /// Reads a secret: the first line.
-    pub fn read_from(source: impl Read) -> io::Result<Self> {
-        let mut line = String::new();
-        BufReader::new(source.take(SECRET_LINE_MAX_BYTES)).read_line(&mut line)?;
-        Ok(Self::new(line.trim_end_matches(['\r', '\n'])))
-    }
-
-    fn from_form(text: Option<String>, file: Option<PathBuf>) -> Result<Self, SecretFault> {
-        match (text, file) {
-            (Some(text), None) => Ok(Self::new(text)),
-            (None, Some(file)) => Ok(Self(Written::File(file))),
-            (None, None) => Err(SecretFault::Missing),
-            (Some(_), Some(_)) => Err(SecretFault::Twice),
-        }
-    }
-
-    fn into_form(self) -> (Option<String>, Option<PathBuf>) {
-        match self.0 {
-            Written::Text(text) => (Some(text), None),
-            Written::File(file) => (None, Some(file)),
-        }
-    }
-
-    /// Reads the file that the secret is in, if it is in one. Relative paths begin at `folder`.
-    fn resolve(&mut self, folder: &Path) -> Result<(), SecretFileError> {
-        if let Written::File(file) = &self.0 {
-            *self = Self::read(&folder.join(file))?;
-        }
-        Ok(())
-    }
-
-    /// A placeholder for the secret that is stored already.
-    pub fn hidden() -> Self {
-        Self::new(Self::HIDDEN)
-    }
-
-    fn is_hidden(&self) -> bool {
-        matches!(&self.0, Written::Text(text) if text == Self::HIDDEN)
-    }
-
-    fn is_unread(&self) -> bool {
-        matches!(self.0, Written::File(_))
-    }
-
-    fn to_server(&self) -> Result<ChapSecret, ChapFault> {
-        match &self.0 {
-            Written::Text(text) => ChapSecret::new(text.as_bytes()),
-            Written::File(_) => Err(ChapFault::SecretLength),
-        }
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(Self::HIDDEN)
-    }
 }
 
 impl TryFrom<ChapForm> for Chap {
@@ -279,27 +149,13 @@ impl Chap {
         Ok(definition)
     }
 
-    fn hide(&mut self) {
-        self.secrets_mut()
-            .for_each(|secret| *secret = Secret::hidden());
-    }
-
     /// Puts the secrets of `known` in the place of hidden ones; false if there is none to put
     /// there.
     fn fill_in(&mut self, known: Option<&Self>) -> bool {
-        let mut is_whole = true;
-        let mut fill = |secret: &mut Secret, known: Option<&Secret>| {
-            if secret.is_hidden() {
-                match known {
-                    Some(known) => *secret = known.clone(),
-                    None => is_whole = false,
-                }
-            }
-        };
-        fill(&mut self.secret, known.map(|chap| &chap.secret));
+        let mut is_whole = self.secret.fill_in(known.map(|chap| &chap.secret));
         if let Some(mutual) = &mut self.mutual {
             let known = known.and_then(|chap| chap.mutual.as_ref());
-            fill(&mut mutual.secret, known.map(|mutual| &mutual.secret));
+            is_whole &= mutual.secret.fill_in(known.map(|mutual| &mutual.secret));
         }
         is_whole
     }
@@ -329,8 +185,16 @@ impl Host {
         known: &Definitions,
     ) -> Result<(), DefinitionFault> {
         let known = known.hosts.get(&Text(name.clone()));
+        let owner = || ChapOwner::Host(name.clone());
+        if self.dhchap.as_ref().is_some_and(DhChap::is_unread) {
+            return Err(DefinitionFault::UnreadSecret { owner: owner() });
+        }
+        let dhchap = known.and_then(|host| host.dhchap.as_ref());
+        if self.dhchap.as_mut().is_some_and(|own| !own.fill_in(dhchap)) {
+            return Err(DefinitionFault::HiddenSecret { owner: owner() });
+        }
         let known = known.and_then(|host| host.chap.as_ref());
-        fill_in(&mut self.chap, known, || ChapOwner::Host(name.clone()))
+        fill_in(&mut self.chap, known, owner)
     }
 }
 
@@ -352,23 +216,28 @@ impl Definitions {
     /// machine it would give disks the identifiers of this one's.
     #[must_use]
     pub fn without_secrets(mut self) -> Self {
-        self.chaps_mut().for_each(Chap::hide);
+        self.secrets_mut()
+            .for_each(|secret| *secret = Secret::hidden());
         self.machine = None;
         self
     }
 
     /// Reads the files that `secret_file` names. Relative paths begin at `folder`.
     pub fn read_secret_files(&mut self, folder: &Path) -> Result<(), SecretFileError> {
-        for secret in self.chaps_mut().flat_map(Chap::secrets_mut) {
+        for secret in self.secrets_mut() {
             secret.resolve(folder)?;
         }
         Ok(())
     }
 
-    fn chaps_mut(&mut self) -> impl Iterator<Item = &mut Chap> {
-        let of_hosts = self.hosts.values_mut().map(|host| &mut host.chap);
-        let of_targets = self.targets.values_mut().map(|target| &mut target.chap);
-        of_hosts.chain(of_targets).filter_map(Option::as_mut)
+    fn secrets_mut(&mut self) -> impl Iterator<Item = &mut Secret> {
+        let of_hosts = self.hosts.values_mut().flat_map(|host| {
+            let chap = host.chap.iter_mut().flat_map(Chap::secrets_mut);
+            chap.chain(host.dhchap.iter_mut().flat_map(DhChap::secrets_mut))
+        });
+        let of_targets = self.targets.values_mut();
+        let of_targets = of_targets.flat_map(|target| target.chap.iter_mut());
+        of_hosts.chain(of_targets.flat_map(Chap::secrets_mut))
     }
 
     /// Puts secrets that are known in the place of hidden ones.

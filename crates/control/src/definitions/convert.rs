@@ -1,6 +1,7 @@
 //! From definitions to the server's own values, and the checks that need no server.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use server::{
     AllowedHost, ChapOwner, HostDefinition, HostName, HostPolicy, LoginPolicy, NamespaceDefinition,
@@ -9,7 +10,7 @@ use server::{
 use volume::{ByteSize, VolumeKind, VolumeSpec, WriteLock};
 
 use super::fault::DefinitionFault;
-use super::{Access, Chap, Definitions, Host, Nsid, Target, ToldBy, Volume};
+use super::{Access, Chap, Definitions, DhChap, Host, Nsid, Target, ToldBy, Volume};
 use crate::text::Text;
 
 /// The highest LUN that a host can be shown: those that need no more than one level and 14 bits.
@@ -254,6 +255,14 @@ impl Host {
         if self.chap.is_some() && is_nvme {
             return Err(DefinitionFault::ChapOverNvme { host: name.clone() });
         }
+        let is_iscsi = self.told_by == ToldBy::Name && name.protocol() == Protocol::Iscsi;
+        if self.dhchap.is_some() && is_iscsi {
+            return Err(DefinitionFault::DhChapOverIscsi { host: name.clone() });
+        }
+        if let Some(Err(fault)) = self.dhchap.as_ref().map(DhChap::check) {
+            let host = name.clone();
+            return Err(DefinitionFault::DhChap { host, fault });
+        }
         check_chap(self.chap.as_ref(), || ChapOwner::Host(name.clone()))
     }
 
@@ -263,11 +272,17 @@ impl Host {
             owner: ChapOwner::Host(name.clone()),
             fault,
         })?;
+        let dhchap = self.dhchap.as_ref().map(DhChap::to_server).transpose();
+        let dhchap = dhchap.map_err(|fault| ServerError::DhChap {
+            host: name.clone(),
+            fault,
+        })?;
         Ok(HostDefinition {
             name: name.clone(),
             told_by: self.told_by.into(),
             addresses: self.addresses.iter().map(|range| range.0).collect(),
             chap,
+            dhchap: dhchap.map(Arc::new),
         })
     }
 }

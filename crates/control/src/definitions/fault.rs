@@ -1,6 +1,6 @@
 //! How definitions can be invalid.
 
-use server::{ChapFault, ChapOwner, HostName, TargetName, VolumeName};
+use server::{ChapFault, ChapOwner, DhChapSecretError, HostName, TargetName, VolumeName};
 use volume::SpecError;
 use volume::filters::FaultError;
 
@@ -86,6 +86,22 @@ pub enum DefinitionFault {
         "host {host} has chap, but its name is an NQN and NVMe does not use CHAP; remove chap, or use the initiator's name (iqn.…)"
     )]
     ChapOverNvme {
+        /// The host.
+        host: HostName,
+    },
+    /// A DH-HMAC-CHAP secret is invalid.
+    #[error("host {host}: {fault}")]
+    DhChap {
+        /// The host.
+        host: HostName,
+        /// What is wrong.
+        fault: DhChapSecretError,
+    },
+    /// DH-HMAC-CHAP for a host with an IQN. iSCSI does not use it.
+    #[error(
+        "host {host} has dhchap, but its name is an IQN and iSCSI does not use DH-HMAC-CHAP; use chap, or the host's NQN"
+    )]
+    DhChapOverIscsi {
         /// The host.
         host: HostName,
     },

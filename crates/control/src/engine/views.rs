@@ -6,9 +6,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use block::OpKind;
 use serde::{Deserialize, Serialize};
 use server::{
-    Availability, Capacity, HostName, IoStatistics, KindStatistics, Place, PortalDefinition,
-    PortalInfo, Protocol, ServerError, SessionId, SessionInfo, SessionProtocol, TargetInfo,
-    TargetName, VolumeInfo, VolumeName, Warning,
+    Availability, Capacity, DhChapHash, DhGroupPolicy, HostName, IoStatistics, KindStatistics,
+    Place, PortalDefinition, PortalInfo, Protocol, ServerError, SessionId, SessionInfo,
+    SessionProtocol, TargetInfo, TargetName, VolumeInfo, VolumeName, Warning,
 };
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -23,7 +23,7 @@ use super::save_states::SaveStates;
 use super::saves::{DamageView, SaveView};
 use super::{Engine, Task};
 use crate::definitions::{
-    Access, Chap, Filters, Host, Identity, KindFields, Nsid, RdmaChoice, ToldBy,
+    Access, Chap, DhChap, Filters, Host, Identity, KindFields, Nsid, RdmaChoice, ToldBy,
 };
 use crate::natural::sort_by_text;
 use crate::text::{Portal, Text};
@@ -171,6 +171,8 @@ pub struct HostView {
     pub addresses: Vec<String>,
     /// What it has to prove when it logs in over iSCSI.
     pub chap: Option<ChapView>,
+    /// What it has to prove when it connects over NVMe.
+    pub dhchap: Option<DhChapView>,
     /// The targets whose lists name it.
     pub targets: Vec<String>,
 }
@@ -189,6 +191,32 @@ impl ChapView {
         Self {
             user: chap.user.clone(),
             mutual_user: chap.mutual.as_ref().map(|mutual| mutual.user.clone()),
+        }
+    }
+}
+
+/// DH-HMAC-CHAP of a host, without the secrets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DhChapView {
+    /// Whether the host may use another secret, too.
+    pub has_other_secret: bool,
+    /// Whether targets prove a secret if the host requests that.
+    pub has_ctrl_secret: bool,
+    /// The only hash function that is accepted.
+    #[schema(value_type = Option<String>, example = "sha256")]
+    pub hash: Option<Text<DhChapHash>>,
+    /// The groups that are accepted.
+    #[schema(value_type = String, example = "any")]
+    pub dhgroup: Text<DhGroupPolicy>,
+}
+
+impl DhChapView {
+    fn of(dhchap: &DhChap) -> Self {
+        Self {
+            has_other_secret: dhchap.other_secret.is_some(),
+            has_ctrl_secret: dhchap.ctrl_secret.is_some(),
+            hash: dhchap.hash,
+            dhgroup: dhchap.dhgroup,
         }
     }
 }
@@ -598,6 +626,7 @@ fn host_view(name: &HostName, host: &Host, targets: impl Iterator<Item = String>
         told_by: host.told_by,
         addresses: host.addresses.iter().map(ToString::to_string).collect(),
         chap: host.chap.as_ref().map(ChapView::of),
+        dhchap: host.dhchap.as_ref().map(DhChapView::of),
         targets: targets.collect(),
     }
 }

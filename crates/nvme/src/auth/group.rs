@@ -134,22 +134,16 @@ impl fmt::Display for DhGroup {
 }
 
 /// A name that no group has.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "Diffie-Hellman group {name:?} is not supported; use none, ffdhe2048, ffdhe3072, ffdhe4096, ffdhe6144 or ffdhe8192"
-)]
-pub struct UnknownGroup {
-    name: String,
-}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("is not supported; use any, none, ffdhe2048, ffdhe3072, ffdhe4096, ffdhe6144 or ffdhe8192")]
+pub struct UnknownGroup;
 
 impl FromStr for DhGroup {
     type Err = UnknownGroup;
 
     fn from_str(text: &str) -> Result<Self, UnknownGroup> {
         let named = Self::ALL.into_iter().find(|group| group.name() == text);
-        named.ok_or_else(|| UnknownGroup {
-            name: text.to_owned(),
-        })
+        named.ok_or(UnknownGroup)
     }
 }
 

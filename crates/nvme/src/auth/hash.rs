@@ -84,20 +84,16 @@ impl fmt::Display for Hash {
 }
 
 /// A name that no hash function has.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("hash function {name:?} is not supported; use sha256, sha384 or sha512")]
-pub struct UnknownHash {
-    name: String,
-}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("is not supported; use sha256, sha384 or sha512")]
+pub struct UnknownHash;
 
 impl FromStr for Hash {
     type Err = UnknownHash;
 
     fn from_str(text: &str) -> Result<Self, UnknownHash> {
         let named = Self::ALL.into_iter().find(|hash| hash.name() == text);
-        named.ok_or_else(|| UnknownHash {
-            name: text.to_owned(),
-        })
+        named.ok_or(UnknownHash)
     }
 }
 

@@ -1,5 +1,6 @@
 //! The functions of fuzz targets. `cargo test` runs the same functions over the corpora.
 
+mod auth;
 mod host;
 mod rdma;
 mod rdma_host;
@@ -22,6 +23,7 @@ use crate::tcp::wire::{
 use crate::tcp::{ControllerConfig, SessionError};
 use crate::wire::{Cid, Cqe, Nsid, Sgl, Sqe};
 
+pub use auth::auth_messages;
 pub use host::{discovery_log, host_session};
 pub use rdma::rdma_session;
 pub use rdma_host::rdma_host_session;
@@ -365,6 +367,7 @@ mod tests {
         assert!(replay("nvme_host_session", super::host_session) > 0);
         assert!(replay("nvme_rdma_session", super::rdma_session) > 0);
         assert!(replay("nvme_rdma_host_session", super::rdma_host_session) > 0);
+        assert!(replay("nvme_auth_messages", super::auth_messages) > 0);
         assert!(replay("nvme_discovery_log", super::discovery_log) > 0);
     }
 }

@@ -120,6 +120,9 @@ Examples:
       --address 192.0.2.0/24
   An iSCSI initiator with CHAP; the file contains the secret:
     ramport host create iqn.1993-08.org.debian:01:9b8e2c --chap-user other --chap-secret-file secret
+  An NVMe host that has to prove a secret; the file contains it:
+    ramport host create nqn.2014-08.org.nvmexpress:uuid:ce4fee3e-c02c-11ee-8442-830d068a36c6 \\
+      --dhchap-secret-file dhchap-secret
   Any host at an address, whatever name it gives:
     ramport host create backup --address 192.0.2.7 --told-by-address
   A target lists hosts by these names:
@@ -424,6 +427,15 @@ pub(crate) const HOST_SET: &str = "\
 Examples:
   Other addresses; what is not given gets its default:
     ramport host set backup --address 192.0.2.8 --told-by-address";
+
+pub(crate) const HOST_KEYGEN: &str = "\
+Examples:
+  A secret, and the commands that use it on both sides:
+    ramport host keygen nqn.2014-08.org.nvmexpress:uuid:ce4fee3e-c02c-11ee-8442-830d068a36c6
+  The secret alone, for a file:
+    ramport host keygen --json
+  A longer key:
+    ramport host keygen --hash sha512";
 
 pub(crate) const HOST_REMOVE: &str = "\
 Examples:

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use control::{DhChapHash, DhGroupPolicy, parse};
 
 use super::{NameArgs, examples, parse_range};
 
@@ -20,6 +21,9 @@ pub(crate) enum HostVerb {
     /// Change a host
     #[command(visible_alias = "change", after_help = examples::HOST_SET)]
     Set(HostArgs),
+    /// Generate a DH-HMAC-CHAP secret for an NVMe host
+    #[command(after_help = examples::HOST_KEYGEN)]
+    Keygen(KeygenArgs),
     /// Remove a host; no target may list it
     #[command(visible_alias = "rm", after_help = examples::HOST_REMOVE)]
     Remove(NameArgs),
@@ -38,6 +42,51 @@ pub(crate) struct HostArgs {
     pub(crate) told_by_address: bool,
     #[command(flatten)]
     pub(crate) chap: ChapArgs,
+    #[command(flatten)]
+    pub(crate) dhchap: DhChapArgs,
+}
+
+/// DH-HMAC-CHAP of an NVMe host.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "DH-HMAC-CHAP (NVMe)")]
+pub(crate) struct DhChapArgs {
+    /// File whose first line is the host's secret (`ramport host keygen`), readable by its owner
+    /// only (- is standard input)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) dhchap_secret_file: Option<PathBuf>,
+    /// File with a secret that the host may use instead, while it is being changed
+    #[arg(long, value_name = "FILE")]
+    pub(crate) dhchap_other_secret_file: Option<PathBuf>,
+    /// File with the secret that targets prove if the host requests it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) dhchap_ctrl_secret_file: Option<PathBuf>,
+    /// The only hash function to accept: sha256, sha384, sha512 [default: any]
+    #[arg(long, value_name = "HASH", value_parser = parse::<DhChapHash>)]
+    pub(crate) dhchap_hash: Option<DhChapHash>,
+    /// Groups to accept: any, none, ffdhe2048, ffdhe3072, ffdhe4096, ffdhe6144, ffdhe8192
+    /// [default: any]
+    #[arg(long, value_name = "GROUP", value_parser = parse::<DhGroupPolicy>)]
+    pub(crate) dhchap_dhgroup: Option<DhGroupPolicy>,
+    /// Disable DH-HMAC-CHAP
+    #[arg(long, conflicts_with_all = [
+        "dhchap_secret_file",
+        "dhchap_other_secret_file",
+        "dhchap_ctrl_secret_file",
+        "dhchap_hash",
+        "dhchap_dhgroup",
+    ])]
+    pub(crate) no_dhchap: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct KeygenArgs {
+    /// The host's NQN (/etc/nvme/hostnqn on the host)
+    #[arg(default_value = "HOSTNQN", hide_default_value = true)]
+    pub(crate) name: String,
+    /// Length of the key, that of the digests of sha256, sha384 or sha512, and the function that
+    /// transforms it
+    #[arg(long, value_name = "HASH", default_value = "sha256", value_parser = parse::<DhChapHash>)]
+    pub(crate) hash: DhChapHash,
 }
 
 /// CHAP for iSCSI logins of a host, or, for a target, of every host without CHAP settings of its

@@ -27,8 +27,9 @@ pub(super) fn steps(target: &TargetView, guest: &Guest<'_>, way: &Way<'_>) -> St
         connect: vec![
             format!("modprobe nvme-{transport}"),
             format!(
-                "nvme connect {path} --nqn={}{identity}",
-                quoted(&target.name)
+                "nvme connect {path} --nqn={}{identity}{}",
+                quoted(&target.name),
+                secrets(guest)
             ),
         ],
         at_boot: AtBoot {
@@ -41,9 +42,21 @@ pub(super) fn steps(target: &TargetView, guest: &Guest<'_>, way: &Way<'_>) -> St
     }
 }
 
+/// The options for secrets, which are in files on the host.
+fn secrets(guest: &Guest<'_>) -> String {
+    let Some(dhchap) = guest.dhchap else {
+        return String::new();
+    };
+    let mut options = r#" --dhchap-secret="$(cat SECRET-FILE)""#.to_owned();
+    if dhchap.has_ctrl_secret {
+        options.push_str(r#" --dhchap-ctrl-secret="$(cat CTRL-SECRET-FILE)""#);
+    }
+    options
+}
+
 /// The options for a host's name. Linux accepts one NQN per host ID, so that a name with a UUID
 /// comes with the ID.
-fn identity(name: &str) -> String {
+pub(crate) fn identity(name: &str) -> String {
     let mut options = format!(" --hostnqn={}", quoted(name));
     if let Some(id) = name.strip_prefix("nqn.2014-08.org.nvmexpress:uuid:") {
         options.push_str(" --hostid=");

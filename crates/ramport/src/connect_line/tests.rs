@@ -71,6 +71,7 @@ fn defined(name: &str) -> HostView {
         told_by: ToldBy::Name,
         addresses: Vec::new(),
         chap: None,
+        dhchap: None,
         targets: Vec::new(),
     }
 }
@@ -327,4 +328,20 @@ fn names_are_quoted_for_the_shell() {
         lines.disconnect,
         ["nvme disconnect --nqn='nqn.2025-01.com.example:a$(reboot)'"]
     );
+}
+
+#[test]
+fn a_host_with_secrets_names_the_files_that_hold_them() {
+    let mut site = Site::new(NQN, &[NVME_HOST], &["nvme+tcp://192.0.2.1:4420"]);
+    site.hosts[0].dhchap = Some(DhChapView {
+        has_other_secret: false,
+        has_ctrl_secret: true,
+        hash: None,
+        dhgroup: Text::default(),
+    });
+    let lines = site.all();
+    let connect = lines.portals[0].steps.connect.last().expect("a command");
+    let secrets =
+        r#"--dhchap-secret="$(cat SECRET-FILE)" --dhchap-ctrl-secret="$(cat CTRL-SECRET-FILE)""#;
+    assert!(connect.ends_with(secrets), "{connect}");
 }

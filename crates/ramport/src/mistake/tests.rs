@@ -53,6 +53,7 @@ fn messages_of_mistakes_that_the_program_finds() {
         }],
         Mistake::NotAttached { .. } => [Mistake::NotAttached { target: target(), volume: "rd1".to_owned() }],
         Mistake::NothingToSet => [Mistake::NothingToSet],
+        Mistake::NoDhChapSecret => [Mistake::NoDhChapSecret],
         Mistake::NotAnIqn => [Mistake::NotAnIqn],
         Mistake::NumberTwice { .. } => [Mistake::NumberTwice { number: 1 }],
         Mistake::NotOverTcp { .. } => [Mistake::NotOverTcp { portal: "nvme+rdma://192.0.2.1".parse().expect("a portal") }],

@@ -1,15 +1,19 @@
 //! `ramport host`.
 
+mod keygen;
+
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use control::{
-    Chap, ChapView, Host, HostView, MutualChap, Secret, SecretFileError, Text, ToldBy, path_part,
+    Chap, ChapView, DhChap, DhChapView, Host, HostView, MutualChap, Secret, SecretFileError, Text,
+    ToldBy, path_part,
 };
 
 use super::Daemon;
-use crate::cli::{ChapArgs, HostArgs, HostVerb};
+use crate::cli::{ChapArgs, DhChapArgs, HostArgs, HostVerb};
 use crate::failure::Failure;
+use crate::mistake::Mistake;
 use crate::output::{self, Tone, paint};
 
 pub(super) fn run(daemon: &Daemon, verb: HostVerb) -> Result<(), Failure> {
@@ -20,11 +24,12 @@ pub(super) fn run(daemon: &Daemon, verb: HostVerb) -> Result<(), Failure> {
         }
         HostVerb::Set(args) => {
             let before: HostView = daemon.client.get(&path(&args.name))?;
-            let definition = definition(&args, before.chap)?;
+            let definition = definition(&args, Some(before))?;
             show(daemon, &daemon.client.put(&path(&args.name), &definition)?)
         }
         HostVerb::List => list(daemon),
         HostVerb::Show(args) => show(daemon, &daemon.client.get(&path(&args.name))?),
+        HostVerb::Keygen(args) => keygen::run(daemon, &args),
         HostVerb::Remove(args) => {
             daemon.client.delete(&path(&args.name))?;
             daemon.say(format_args!("host {} is removed", args.name))
@@ -36,9 +41,13 @@ fn path(name: &str) -> String {
     format!("/v1/hosts/{}", path_part(name))
 }
 
-/// The host that the arguments describe. Without CHAP arguments, it keeps the CHAP settings
-/// `before`.
-fn definition(args: &HostArgs, before: Option<ChapView>) -> Result<Host, Failure> {
+/// The host that the arguments describe. Without arguments for CHAP or DH-HMAC-CHAP, it keeps the
+/// settings `before`.
+fn definition(args: &HostArgs, before: Option<HostView>) -> Result<Host, Failure> {
+    let (chap_before, dhchap_before) = match before {
+        Some(view) => (view.chap, view.dhchap),
+        None => (None, None),
+    };
     Ok(Host {
         told_by: if args.told_by_address {
             ToldBy::Address
@@ -46,8 +55,47 @@ fn definition(args: &HostArgs, before: Option<ChapView>) -> Result<Host, Failure
             ToldBy::Name
         },
         addresses: args.address.iter().copied().map(Text).collect(),
-        chap: chap(&args.chap, &args.name, before)?,
+        chap: chap(&args.chap, &args.name, chap_before)?,
+        dhchap: dhchap(&args.dhchap, dhchap_before)?,
     })
+}
+
+/// The DH-HMAC-CHAP settings that the arguments describe. What is not given stays as `before`.
+fn dhchap(given: &DhChapArgs, before: Option<DhChapView>) -> Result<Option<DhChap>, Failure> {
+    let read = |file: &Option<PathBuf>| file.as_deref().map(read_secret).transpose();
+    let before = before.filter(|_| !given.no_dhchap);
+    let kept = |is_kept: Option<bool>| is_kept.unwrap_or(false).then(Secret::hidden);
+    let secret = read(&given.dhchap_secret_file)?.or(kept(before.as_ref().map(|_| true)));
+    let other = read(&given.dhchap_other_secret_file)?;
+    // A new secret takes the place of the two that were valid while it was being changed.
+    let keeps_other = given.dhchap_secret_file.is_none();
+    let other_before = before
+        .as_ref()
+        .map(|view| view.has_other_secret && keeps_other);
+    let ctrl = read(&given.dhchap_ctrl_secret_file)?;
+    let ctrl = ctrl.or(kept(before.as_ref().map(|view| view.has_ctrl_secret)));
+    let hash = given.dhchap_hash.map(Text);
+    let Some(secret) = secret else {
+        let is_plain =
+            other.is_none() && ctrl.is_none() && hash.is_none() && given.dhchap_dhgroup.is_none();
+        return if is_plain {
+            Ok(None)
+        } else {
+            Err(Failure::mistake(Mistake::NoDhChapSecret))
+        };
+    };
+    let group_before = before.as_ref().map(|view| view.dhgroup);
+    Ok(Some(DhChap {
+        secret,
+        other_secret: other.or(kept(other_before)),
+        ctrl_secret: ctrl,
+        hash: hash.or(before.as_ref().and_then(|view| view.hash)),
+        dhgroup: given
+            .dhchap_dhgroup
+            .map(Text)
+            .or(group_before)
+            .unwrap_or_default(),
+    }))
 }
 
 /// The CHAP settings that the arguments describe, or the settings `before` without CHAP arguments.
@@ -123,6 +171,7 @@ fn show(daemon: &Daemon, host: &HostView) -> Result<(), Failure> {
         ("told by", told_by(host).to_owned()),
         ("addresses", addresses(host)),
         ("chap", chap_of(host.chap.as_ref())),
+        ("dhchap", dhchap_of(host.dhchap.as_ref())),
         ("targets", host.targets.join(", ")),
     ])
 }
@@ -147,6 +196,27 @@ pub(super) fn chap_of(chap: Option<&ChapView>) -> String {
             mutual_user: Some(ours),
         }) => format!("as {user}, mutual as {ours}"),
     }
+}
+
+/// What DH-HMAC-CHAP requires, in words.
+fn dhchap_of(dhchap: Option<&DhChapView>) -> String {
+    let Some(view) = dhchap else {
+        return "none".to_owned();
+    };
+    let mut words = vec!["secret set".to_owned()];
+    if view.has_other_secret {
+        words.push("other secret set".to_owned());
+    }
+    if view.has_ctrl_secret {
+        words.push("mutual".to_owned());
+    }
+    if let Some(hash) = view.hash {
+        words.push(format!("{hash} only"));
+    }
+    if view.dhgroup != Text::default() {
+        words.push(format!("group {}", view.dhgroup));
+    }
+    words.join(", ")
 }
 
 fn addresses(host: &HostView) -> String {

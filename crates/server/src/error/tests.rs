@@ -4,6 +4,7 @@ use block::every_variant;
 use block::testing::messages;
 
 use super::*;
+use crate::DhChapSecretError;
 use crate::{
     AddressRangeFault, ChapFault, ChapOwner, CopyPlace, IdentityFault, NameFault, PortalGroup,
     Transport,
@@ -135,10 +136,8 @@ fn messages_of_rejected_requests() {
         ServerError::TargetInUse { .. } => [ServerError::TargetInUse { target: target(), sessions: 2 }],
         ServerError::HostInUse { .. } => [ServerError::HostInUse { host: host(), target: target() }],
         ServerError::OpenToNetwork { .. } => [ServerError::OpenToNetwork { target: target(), portal: tcp() }],
-        ServerError::Chap { .. } => [ServerError::Chap {
-            owner: ChapOwner::Host(host()),
-            fault: ChapFault::SecretLength,
-        }],
+        ServerError::DhChap { .. } => [ServerError::DhChap { host: host(), fault: DhChapSecretError::Checksum }],
+        ServerError::Chap { .. } => [ServerError::Chap { owner: ChapOwner::Host(host()), fault: ChapFault::SecretLength }],
         ServerError::LoginPolicy(_) => [ServerError::LoginPolicy("nqn.2025-01.com.example:rd0".parse().expect("a name"))],
         ServerError::HostWithoutAddress(_) => [ServerError::HostWithoutAddress(host())],
         ServerError::Listen { .. } => [ServerError::Listen { address: tcp().address, source: in_use() }],

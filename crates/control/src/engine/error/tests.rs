@@ -8,7 +8,7 @@ use std::time::Duration;
 use block::every_variant;
 use block::testing::messages;
 use hyper::StatusCode;
-use server::{ChapFault, ChapOwner, HostName, TargetName};
+use server::{ChapFault, ChapOwner, DhChapSecretError, HostName, TargetName};
 use volume::filters::FaultError;
 use volume::{Damage, SpecError};
 
@@ -201,6 +201,8 @@ fn messages_of_definitions_that_cannot_be() {
         DefinitionFault::UndefinedHost { .. } => [DefinitionFault::UndefinedHost { target: target(), host: host() }],
         DefinitionFault::HostWithoutAddress { .. } => [DefinitionFault::HostWithoutAddress { host: host() }],
         DefinitionFault::Chap { .. } => [DefinitionFault::Chap { owner: owner(), fault: ChapFault::SameSecret }],
+        DefinitionFault::DhChap { .. } => [DefinitionFault::DhChap { host: host(), fault: DhChapSecretError::Checksum }],
+        DefinitionFault::DhChapOverIscsi { .. } => [DefinitionFault::DhChapOverIscsi { host: host() }],
         DefinitionFault::ChapOverNvme { .. } => [DefinitionFault::ChapOverNvme { host: host() }],
         DefinitionFault::HiddenSecret { .. } => [DefinitionFault::HiddenSecret { owner: owner() }],
         DefinitionFault::UnreadSecret { .. } => [DefinitionFault::UnreadSecret { owner: owner() }],

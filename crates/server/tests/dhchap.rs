@@ -1,0 +1,248 @@
+//! NVMe hosts that have to prove a secret: our own host at our own portals, over TCP and over RDMA in
+//! software.
+
+mod fixture;
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use block::testing::Turn;
+use block::{Access, Blocks, Extent, Lba};
+use initiator::{
+    CommandError, Device, DeviceOptions, Operation, Queue, Request, Slot, Url, WaitStrategy,
+};
+use server::{
+    AllowedHost, ByteSize, DhChapDefinition, DhChapHash, DhChapSecret, DhGroup, DhGroupPolicy,
+    HostDefinition, HostPolicy, PortalDefinition, Server, ToldBy, Transport, VolumeSpec,
+};
+
+const MIB: u64 = 1 << 20;
+const PATIENCE: Duration = Duration::from_secs(20);
+const NQN: &str = "nqn.2025-01.io.ramport:test";
+const HOST: &str = "nqn.2025-01.io.ramport:host";
+const HOST_SECRET: u8 = 1;
+const CTRL_SECRET: u8 = 2;
+
+struct Fixture {
+    server: Server,
+    tcp: PortalDefinition,
+    rdma: PortalDefinition,
+    files: PathBuf,
+    _turn: Turn,
+}
+
+impl Fixture {
+    /// A server with a volume that one host may use, which has to prove a secret.
+    fn new(hash: Option<DhChapHash>, group: DhGroupPolicy) -> Self {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let turn = Turn::shared();
+        let config = fixture::config(1, 256 * MIB);
+        let server = fixture::start(config, "rd0", &VolumeSpec::thin(ByteSize(16 * MIB)));
+        server
+            .create_host(host(hash, group, HOST_SECRET))
+            .expect("a host");
+        let listed = HostPolicy::Listed(vec![AllowedHost {
+            host: HOST.parse().expect("a name"),
+            access: Access::ReadWrite,
+            luns: None,
+        }]);
+        fixture::offer(&server, NQN, "rd0", listed);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let tcp = fixture::portal(Transport::NvmeTcp, ([127, 0, 0, 1], 0));
+        let rdma = fixture::portal(Transport::NvmeRdma, ([127, 39, 0, number as u8 + 1], 4420));
+        let files = std::env::temp_dir().join(format!("dhchap-{}-{number}", std::process::id()));
+        fs::create_dir_all(&files).expect("a folder");
+        for byte in 1..=3 {
+            let text = format!("{}\n", *secret(byte).reveal());
+            fs::write(files.join(byte.to_string()), text).expect("writes");
+        }
+        Self {
+            tcp: server.add_portal(tcp).expect("a free port"),
+            rdma: server.add_portal(rdma).expect("a free address"),
+            server,
+            files,
+            _turn: turn,
+        }
+    }
+
+    fn url(&self, portal: &PortalDefinition, options: &str) -> Url {
+        format!("{portal}/{NQN}?hostnqn={HOST}{options}")
+            .parse()
+            .expect("a URL")
+    }
+
+    /// The options for a host secret and a controller secret.
+    fn secrets(&self, host: u8, ctrl: u8) -> String {
+        let files = self.files.display();
+        format!("&dhchap-secret-file={files}/{host}&dhchap-ctrl-secret-file={files}/{ctrl}")
+    }
+
+    /// Attaches and reads.
+    fn try_portal(&self, portal: &PortalDefinition, options: &str) -> Result<(), String> {
+        let url = self.url(portal, options);
+        let connected = Device::connect(&url, &DeviceOptions::default());
+        let mut device = connected.map_err(|error| error.to_string())?;
+        let mut queue = device.take_queues().remove(0);
+        read(&mut queue).map_err(|error| format!("{error:?}"))
+    }
+
+    fn try_tcp(&self, options: &str) -> Result<(), String> {
+        self.try_portal(&self.tcp, options)
+    }
+
+    fn attach(&self, options: &str) -> (Device, Queue) {
+        let url = self.url(&self.tcp, options);
+        let mut device = Device::connect(&url, &DeviceOptions::default()).expect("attaches");
+        let queue = device.take_queues().remove(0);
+        (device, queue)
+    }
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        drop(fs::remove_dir_all(&self.files));
+    }
+}
+
+fn secret(byte: u8) -> DhChapSecret {
+    DhChapSecret::new(&[byte; 32], Some(DhChapHash::Sha256)).expect("32 bytes")
+}
+
+fn host(hash: Option<DhChapHash>, group: DhGroupPolicy, byte: u8) -> HostDefinition {
+    HostDefinition {
+        name: HOST.parse().expect("a name"),
+        told_by: ToldBy::Name,
+        addresses: Vec::new(),
+        chap: None,
+        dhchap: Some(Arc::new(DhChapDefinition {
+            secret: secret(byte),
+            other_secret: None,
+            controller_secret: Some(secret(CTRL_SECRET)),
+            hash,
+            group,
+        })),
+    }
+}
+
+fn read(queue: &mut Queue) -> Result<(), CommandError> {
+    let mut done = Vec::new();
+    let request = Request {
+        slot: Slot(0),
+        operation: Operation::Read,
+        extent: Extent::new(Lba(0), Blocks(8)),
+    };
+    queue.submit(request).expect("the slot is free");
+    queue
+        .wait(WaitStrategy::Sleep, PATIENCE, &mut done)
+        .expect("the queue lives");
+    done[0].result
+}
+
+#[test]
+fn every_hash_function_and_group_over_tcp() {
+    let groups = DhGroup::ALL.map(DhGroupPolicy::Only);
+    let fixture = Fixture::new(None, DhGroupPolicy::Any);
+    let options = fixture.secrets(HOST_SECRET, CTRL_SECRET);
+    for hash in DhChapHash::ALL {
+        for group in groups.into_iter().chain([DhGroupPolicy::NoGroup]) {
+            let required = host(Some(hash), group, HOST_SECRET);
+            fixture.server.change_host(required).expect("changes");
+            assert_eq!(fixture.try_tcp(&options), Ok(()), "{hash} {group}");
+        }
+    }
+}
+
+#[test]
+fn some_over_rdma() {
+    let fixture = Fixture::new(None, DhGroupPolicy::Any);
+    let options = fixture.secrets(HOST_SECRET, CTRL_SECRET);
+    for (hash, group) in [
+        (DhChapHash::Sha256, DhGroupPolicy::NoGroup),
+        (DhChapHash::Sha384, DhGroupPolicy::Only(DhGroup::Ffdhe2048)),
+        (DhChapHash::Sha512, DhGroupPolicy::Only(DhGroup::Ffdhe8192)),
+    ] {
+        let required = host(Some(hash), group, HOST_SECRET);
+        fixture.server.change_host(required).expect("changes");
+        let done = fixture.try_portal(&fixture.rdma, &options);
+        assert_eq!(done, Ok(()), "{hash} {group}");
+        let wrong = fixture.secrets(3, CTRL_SECRET);
+        let error = fixture.try_portal(&fixture.rdma, &wrong);
+        let error = error.expect_err("a wrong secret");
+        assert!(error.contains("rejected the authentication"), "{error}");
+    }
+}
+
+#[test]
+fn wrong_and_missing_secrets_are_refused_with_the_reason() {
+    let fixture = Fixture::new(None, DhGroupPolicy::Any);
+    for (options, reason) in [
+        (String::new(), "requires DH-HMAC-CHAP"),
+        (
+            fixture.secrets(3, CTRL_SECRET),
+            "rejected the authentication",
+        ),
+        (fixture.secrets(HOST_SECRET, 3), "did not prove the secret"),
+    ] {
+        let error = fixture.try_tcp(&options).expect_err("refused");
+        assert!(error.contains(reason), "{error}");
+    }
+    let until = Instant::now() + PATIENCE;
+    while !fixture.server.sessions().is_empty() {
+        assert!(Instant::now() < until, "sessions stay");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let options = fixture.secrets(HOST_SECRET, CTRL_SECRET);
+    assert_eq!(fixture.try_tcp(&options), Ok(()));
+}
+
+#[test]
+fn what_is_set_is_required_of_the_host() {
+    let fixture = Fixture::new(Some(DhChapHash::Sha384), DhGroupPolicy::NoGroup);
+    let options = fixture.secrets(HOST_SECRET, CTRL_SECRET);
+    for (option, reason) in [
+        ("&dhchap-hash=sha256", "no hash function is usable"),
+        (
+            "&dhchap-dhgroup=ffdhe2048",
+            "no Diffie-Hellman group is usable",
+        ),
+    ] {
+        let error = fixture.try_tcp(&format!("{options}{option}"));
+        let error = error.expect_err("refused");
+        assert!(error.contains(reason), "{error}");
+    }
+}
+
+#[test]
+fn a_secret_is_changed_while_two_are_valid() {
+    let fixture = Fixture::new(None, DhGroupPolicy::NoGroup);
+    let [old, new] = [HOST_SECRET, 3].map(|byte| fixture.secrets(byte, CTRL_SECRET));
+    let (_device, mut queue) = fixture.attach(&old);
+    let mut both = host(None, DhGroupPolicy::NoGroup, HOST_SECRET);
+    let dhchap = both.dhchap.as_deref().expect("set").clone();
+    both.dhchap = Some(Arc::new(DhChapDefinition {
+        other_secret: Some(secret(3)),
+        ..dhchap
+    }));
+    fixture.server.change_host(both).expect("changes");
+    assert_eq!(fixture.try_tcp(&old), Ok(()));
+    assert_eq!(fixture.try_tcp(&new), Ok(()));
+    let one = host(None, DhGroupPolicy::NoGroup, 3);
+    fixture.server.change_host(one).expect("changes");
+    assert!(fixture.try_tcp(&old).is_err());
+    assert_eq!(fixture.try_tcp(&new), Ok(()));
+    read(&mut queue).expect("a session goes on with the secret that it began with");
+}
+
+#[test]
+fn secrets_are_in_no_list() {
+    let fixture = Fixture::new(None, DhGroupPolicy::Any);
+    let shown = format!("{:?}", fixture.server.hosts());
+    let text = secret(HOST_SECRET).reveal();
+    assert!(
+        shown.contains("Secret") && !shown.contains(&text[10..30]),
+        "{shown}"
+    );
+}
