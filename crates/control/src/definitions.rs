@@ -24,6 +24,7 @@ mod kind;
 mod parent_fault;
 mod parents;
 mod saving;
+mod secret;
 mod share;
 mod share_options;
 
@@ -38,7 +39,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 pub(crate) use chap::ChapForm;
-pub use chap::{Chap, MutualChap, Secret, SecretFileError};
+pub use chap::{Chap, MutualChap};
 pub use dhchap::DhChap;
 pub(crate) use dhchap::DhChapForm;
 pub use fault::DefinitionFault;
@@ -50,6 +51,7 @@ pub use kind::KindFields;
 pub(crate) use kind::resync_rate;
 pub use parent_fault::ParentFault;
 pub use saving::{AfterCrash, Saving, SavingFault};
+pub use secret::{Secret, SecretFileError};
 pub use share::{Share, ShareFault, ShareKind};
 pub use share_options::{OptionFault, OptionList, ShareOptions};
 

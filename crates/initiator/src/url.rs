@@ -2,8 +2,9 @@
 //! `nvme+rdma://host:port/subnqn?ns=1&rdma=auto&local=192.0.2.9&queues=4&hostnqn=…` and
 //! `iscsi://user%secret@host:port/iqn/lun?hdgst=on&ddgst=on&sessions=4&initiator=…&chap=FILE`.
 
+mod dhchap;
+
 use fabric::Choice as RdmaChoice;
-use nvme::auth::{GroupPolicy, Hash as DhChapHash};
 use percent_encoding::{
     AsciiSet, NON_ALPHANUMERIC, PercentEncode, percent_decode_str, utf8_percent_encode,
 };
@@ -13,6 +14,8 @@ use std::{
     path::{Path, PathBuf},
     str::FromStr,
 };
+
+pub use self::dhchap::DhChapOptions;
 
 /// Names a namespace or a logical unit (or, without a path, a discovery service) and how to reach
 /// it. What is shown of it parses to the same URL, except for the secret, which is never shown.
@@ -35,19 +38,6 @@ pub struct Url {
     dhchap: DhChapOptions,
     rdma: RdmaChoice,
     local: Option<IpAddr>,
-}
-
-/// In-band authentication of NVMe (DH-HMAC-CHAP), as a URL sets it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DhChapOptions {
-    /// The file of the host's secret (`dhchap-secret-file=`).
-    pub secret_file: Option<PathBuf>,
-    /// The file of the secret that the controller has to prove (`dhchap-ctrl-secret-file=`).
-    pub controller_secret_file: Option<PathBuf>,
-    /// The only hash function to offer (`dhchap-hash=`).
-    pub hash: Option<DhChapHash>,
-    /// The groups to offer (`dhchap-dhgroup=`).
-    pub group: GroupPolicy,
 }
 
 /// A secret, which nothing prints.
@@ -311,42 +301,10 @@ impl Url {
                 self.own_name = Some(decode_name(value)?);
             }
             (Scheme::NvmeTcp | Scheme::NvmeRdma, dhchap) if dhchap.starts_with("dhchap-") => {
-                self.set_dhchap(dhchap, value)?;
+                let known = self.scheme.options();
+                self.dhchap.set(dhchap, value, known)?;
             }
             (Scheme::Iscsi, "chap") => self.secrets_file = Some(decode(value)?.into()),
-            _ => {
-                return Err(UrlError::UnknownOption {
-                    option: option.to_owned(),
-                    known: self.scheme.options(),
-                });
-            }
-        }
-        Ok(())
-    }
-
-    fn set_dhchap(&mut self, option: &str, value: &str) -> Result<(), UrlError> {
-        let bad = |option, expected| UrlError::OptionValue {
-            option,
-            value: value.to_owned(),
-            expected,
-        };
-        let dhchap = &mut self.dhchap;
-        match option {
-            "dhchap-secret-file" => dhchap.secret_file = Some(decode(value)?.into()),
-            "dhchap-ctrl-secret-file" => {
-                dhchap.controller_secret_file = Some(decode(value)?.into());
-            }
-            "dhchap-hash" => {
-                let hash = value.parse();
-                let hash =
-                    hash.map_err(|_| bad("dhchap-hash", "it is sha256, sha384 or sha512"))?;
-                dhchap.hash = Some(hash);
-            }
-            "dhchap-dhgroup" => {
-                let expected =
-                    "it is any, none, ffdhe2048, ffdhe3072, ffdhe4096, ffdhe6144 or ffdhe8192";
-                dhchap.group = value.parse().map_err(|_| bad("dhchap-dhgroup", expected))?;
-            }
             _ => {
                 return Err(UrlError::UnknownOption {
                     option: option.to_owned(),
@@ -487,24 +445,6 @@ impl fmt::Display for Url {
             write!(f, "{separator}{option}")?;
         }
         Ok(())
-    }
-}
-
-impl DhChapOptions {
-    /// The options in a URL.
-    fn shown(&self) -> impl Iterator<Item = String> {
-        let file = |option, path: &Option<PathBuf>| {
-            let path = path.as_ref()?;
-            Some(format!("{option}={}", encode_name(&path.to_string_lossy())))
-        };
-        let is_any = self.group == GroupPolicy::Any;
-        let shown = [
-            file("dhchap-secret-file", &self.secret_file),
-            file("dhchap-ctrl-secret-file", &self.controller_secret_file),
-            self.hash.map(|hash| format!("dhchap-hash={hash}")),
-            (!is_any).then(|| format!("dhchap-dhgroup={}", self.group)),
-        ];
-        shown.into_iter().flatten()
     }
 }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use server::{DhChapDefinition, DhChapHash, DhChapSecretError, DhGroupPolicy};
 use utoipa::ToSchema;
 
-use super::chap::{Secret, SecretFault};
+use super::secret::{Secret, SecretFault};
 use crate::text::Text;
 
 /// What an NVMe host has to prove when it connects a queue.
@@ -62,6 +62,10 @@ pub(crate) struct DhChapForm {
     dhgroup: Text<DhGroupPolicy>,
 }
 
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde calls it with a reference"
+)]
 fn is_any(group: &Text<DhGroupPolicy>) -> bool {
     group.0 == DhGroupPolicy::Any
 }

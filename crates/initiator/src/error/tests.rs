@@ -108,14 +108,7 @@ fn messages_of_devices_that_are_not_attached() {
             ConnectError::Connection { address: address(), queue: QueueName::ADMIN, source: ConnectionError::Closed },
             ConnectError::Connection { address: address(), queue, source: silent() },
         ],
-        ConnectError::Setup { .. } => [
-            ConnectError::Setup { address: address(), source: SetupError::UnknownSubsystem },
-            ConnectError::Setup { address: address(), source: SetupError::AuthenticationRequired },
-            ConnectError::Setup {
-                address: address(),
-                source: SetupError::Authentication(HostAuthError::Rejected(FailureReason::Failed)),
-            },
-        ],
+        ConnectError::Setup { .. } => [ConnectError::Setup { address: address(), source: SetupError::UnknownSubsystem }],
         ConnectError::QueueRefused { .. } => [ConnectError::QueueRefused {
             address: address(),
             queue,
@@ -152,10 +145,7 @@ fn messages_of_devices_that_are_not_attached() {
         }],
         ConnectError::SecretsForm { .. } => [ConnectError::SecretsForm { path: "chap".into() }],
         ConnectError::NoHostSecret => [ConnectError::NoHostSecret],
-        ConnectError::DhChapSecret { .. } => [ConnectError::DhChapSecret {
-            path: "secret".into(),
-            source: SecretError::Checksum,
-        }],
+        ConnectError::DhChapSecret { .. } => [ConnectError::DhChapSecret { path: "secret".into(), source: SecretError::Checksum }],
         ConnectError::Resources { .. } => [ConnectError::Resources { source: io::Error::other("Too many open files") }],
     });
     insta::assert_snapshot!(messages(&errors));
@@ -219,6 +209,14 @@ fn messages_of_targets_that_reject_a_host() {
     let nvme = every_variant!(SetupError {
         SetupError::UnknownSubsystem => [SetupError::UnknownSubsystem],
         SetupError::HostNotAllowed => [SetupError::HostNotAllowed],
+        SetupError::AuthenticationRequired => [SetupError::AuthenticationRequired],
+        SetupError::SecureChannelRequired => [SetupError::SecureChannelRequired],
+        SetupError::ControllerNotProven => [SetupError::ControllerNotProven],
+        SetupError::Authentication(_) => [
+            SetupError::Authentication(HostAuthError::Rejected(FailureReason::Failed)),
+            SetupError::Authentication(HostAuthError::ControllerNotProven),
+            SetupError::Authentication(HostAuthError::Invalid(FailureReason::IncorrectPayload)),
+        ],
         SetupError::Refused { .. } => [SetupError::Refused {
             phase: Phase::Connect,
             status: StatusCode::InvalidField.into(),

@@ -161,31 +161,40 @@ impl<T: Transport> Plan<T> {
             });
         }
         if outcome.dw0() & CONNECT_AUTHENTICATION_REQUIRED != 0 {
-            let authenticator = self.authentication.start(&self.name)?;
-            let setup_error = |source| ConnectError::Setup {
-                address: admin.address,
-                source,
-            };
-            let mut authenticator =
-                authenticator.ok_or(setup_error(SetupError::AuthenticationRequired))?;
-            loop {
-                let step = authenticator.poll(0, buffers.slot_mut(0));
-                let step = step.map_err(|error| setup_error(SetupError::Authentication(error)))?;
-                let AuthenticatorStep::Submit(command) = step else {
-                    break;
-                };
-                let outcome = execute(&mut connection, &mut buffers, key, &command, timeout)
-                    .map_err(|source| connection_error(admin.address, name, source))?;
-                authenticator
-                    .handle_outcome(&outcome, buffers.slot(0))
-                    .map_err(|status| ConnectError::QueueRefused {
-                        address: admin.address,
-                        queue: name,
-                        status,
-                    })?;
-            }
+            self.authenticate(admin.address, name, &mut connection, &mut buffers)?;
         }
         Ok(connection)
+    }
+
+    /// Authenticates an I/O queue that has connected, by commands with the first of `buffers`.
+    fn authenticate(
+        &mut self,
+        address: SocketAddr,
+        queue: QueueName,
+        connection: &mut T::Connection,
+        buffers: &mut Buffers,
+    ) -> Result<(), ConnectError> {
+        let setup_error = |source| ConnectError::Setup { address, source };
+        let authenticator = self.authentication.start(&self.name)?;
+        let mut authenticator =
+            authenticator.ok_or(setup_error(SetupError::AuthenticationRequired))?;
+        loop {
+            let step = authenticator.poll(0, buffers.slot_mut(0));
+            let step = step.map_err(|error| setup_error(SetupError::Authentication(error)))?;
+            let AuthenticatorStep::Submit(command) = step else {
+                return Ok(());
+            };
+            let timeout = self.options.connect_timeout;
+            let outcome = execute(connection, buffers, CommandKey(0), &command, timeout)
+                .map_err(|source| connection_error(address, queue, source))?;
+            authenticator
+                .handle_outcome(&outcome, buffers.slot(0))
+                .map_err(|status| ConnectError::QueueRefused {
+                    address,
+                    queue,
+                    status,
+                })?;
+        }
     }
 
     fn connect_admin_at(

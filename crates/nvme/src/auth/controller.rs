@@ -311,7 +311,7 @@ impl ControllerAuth {
     ) -> Result<Option<Exponentiation>, FailureReason> {
         let (reply, rest) =
             Reply::ref_from_prefix(message).map_err(|_| FailureReason::IncorrectPayload)?;
-        transaction.check_id(&reply.header)?;
+        transaction.check_id(reply.header)?;
         let hash_bytes = transaction.hash.len_bytes();
         let value_bytes = transaction.value_bytes();
         if usize::from(reply.hash_bytes) != hash_bytes
@@ -348,7 +348,7 @@ impl ControllerAuth {
     ) -> Result<(), FailureReason> {
         let (success, _) =
             Success2::ref_from_prefix(message).map_err(|_| FailureReason::IncorrectPayload)?;
-        transaction.check_id(&success.header)?;
+        transaction.check_id(success.header)?;
         self.authenticated(transaction);
         Ok(())
     }
@@ -373,15 +373,12 @@ impl ControllerAuth {
                 )
                 .as_bytes()
                 .to_vec();
-                match response {
-                    Some(response) => {
-                        message.extend_from_slice(response.as_bytes());
-                        self.state = State::Success2(transaction);
-                    }
-                    None => {
-                        message.resize(message.len() + transaction.hash.len_bytes(), 0);
-                        self.authenticated(&transaction);
-                    }
+                if let Some(response) = response {
+                    message.extend_from_slice(response.as_bytes());
+                    self.state = State::Success2(transaction);
+                } else {
+                    message.resize(message.len() + transaction.hash.len_bytes(), 0);
+                    self.authenticated(&transaction);
                 }
                 message
             }
@@ -480,7 +477,7 @@ impl Transaction {
         keys.is_some_and(|keys| power(keys).is_none())
     }
 
-    fn check_id(&self, header: &MessageHeader) -> Result<(), FailureReason> {
+    fn check_id(&self, header: MessageHeader) -> Result<(), FailureReason> {
         if header.transaction.get() == self.id {
             Ok(())
         } else {

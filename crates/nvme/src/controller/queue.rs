@@ -21,6 +21,7 @@ mod auth;
 mod control;
 mod data;
 mod fused;
+mod role;
 mod slot;
 mod waiting;
 mod work;
@@ -34,8 +35,8 @@ use session::{Admitted, Leases, Placement};
 use zerocopy::little_endian::U16;
 
 use self::auth::QueueAuth;
-use self::control::Role;
 use self::fused::FusedFirst;
+use self::role::Role;
 use self::slot::{CidSet, Slot, Stage};
 use super::io::{self, Action, Command, Context};
 use super::{

@@ -4,6 +4,7 @@ use block::every_variant;
 use block::testing::messages;
 
 use super::*;
+use crate::DhChapSecretError;
 use crate::{
     AddressRangeFault, ChapFault, ChapOwner, CopyPlace, IdentityFault, NameFault, PortalGroup,
     Transport,
@@ -158,14 +159,8 @@ fn messages_of_rejected_requests() {
         ServerError::HostInUse { .. } => [ServerError::HostInUse { host: host(), target: target() }],
         ServerError::OpenToNetwork { .. } => [ServerError::OpenToNetwork { target: target(), portal: tcp() }],
         ServerError::ShareOpenToNetwork { .. } => [open_share()],
-        ServerError::DhChap { .. } => [ServerError::DhChap {
-            host: host(),
-            fault: crate::DhChapSecretError::Checksum,
-        }],
-        ServerError::Chap { .. } => [ServerError::Chap {
-            owner: ChapOwner::Host(host()),
-            fault: ChapFault::SecretLength,
-        }],
+        ServerError::DhChap { .. } => [ServerError::DhChap { host: host(), fault: DhChapSecretError::Checksum }],
+        ServerError::Chap { .. } => [ServerError::Chap { owner: ChapOwner::Host(host()), fault: ChapFault::SecretLength }],
         ServerError::LoginPolicy(_) => [ServerError::LoginPolicy("nqn.2025-01.com.example:rd0".parse().expect("a name"))],
         ServerError::HostWithoutAddress(_) => [ServerError::HostWithoutAddress(host())],
         ServerError::Listen { .. } => [ServerError::Listen { address: tcp().address, source: in_use() }],

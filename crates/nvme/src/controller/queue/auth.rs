@@ -11,7 +11,7 @@ use std::time::Instant;
 use zeroize::Zeroizing;
 
 use super::Queue;
-use super::control::Role;
+use super::role::Role;
 use crate::auth::{AuthOutcome, ControllerAuth, Seed};
 use crate::controller::{Authentication, Backend, Completion, Limits, Reply, SlotId};
 use crate::wire::auth::{AuthenticationSqe, MESSAGE_MAX_BYTES};

@@ -9,6 +9,7 @@ use session::Leases;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::auth::{QueueAuth, is_authentication};
+use super::role::Role;
 use super::slot::{Slot, Stage};
 use super::{Begun, Queue};
 use crate::controller::subsystem::Outcome;
@@ -19,43 +20,6 @@ use crate::wire::fabrics::fctype;
 use crate::wire::{Cid, Sqe, StatusCode};
 
 const SQE_BYTES: usize = size_of::<Sqe>();
-
-/// What a queue is.
-#[derive(Debug)]
-pub(super) enum Role {
-    /// Not yet one of a controller.
-    Unconnected,
-    /// One whose host has yet to prove who it is: only authentication commands are executed.
-    Unproven(Connection),
-    /// The admin queue.
-    Admin(Connection),
-    /// An I/O queue.
-    Io(Connection),
-}
-
-impl Role {
-    pub(super) fn is_io(&self) -> bool {
-        matches!(self, Self::Io(_))
-    }
-
-    /// That of a queue whose host may use it.
-    pub(super) fn of(connection: Connection) -> Self {
-        if connection.queue.is_admin() {
-            Self::Admin(connection)
-        } else {
-            Self::Io(connection)
-        }
-    }
-
-    pub(super) fn connection(&self) -> Option<&Connection> {
-        match self {
-            Self::Unconnected => None,
-            Self::Unproven(connection) | Self::Admin(connection) | Self::Io(connection) => {
-                Some(connection)
-            }
-        }
-    }
-}
 
 impl Queue {
     /// The connection, once Connect has succeeded.

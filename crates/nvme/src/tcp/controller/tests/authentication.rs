@@ -237,13 +237,13 @@ fn a_power_that_is_not_computed_fails_the_authentication() {
 
 #[test]
 fn a_host_that_is_late_is_disconnected() {
+    const MOMENT: Duration = Duration::from_millis(1);
     let late = Limits::AUTHENTICATION_TIMEOUT;
     let subsystem = subsystem(Limits::default(), &[volume()]);
     let (mut peer, _) = admin(&subsystem, 1, GroupPolicy::NoGroup);
-    peer.advance(late - Duration::from_millis(1))
-        .expect("in time");
+    peer.advance(late.saturating_sub(MOMENT)).expect("in time");
     assert!(!peer.session.is_closing());
-    peer.advance(Duration::from_millis(1)).expect("too late");
+    peer.advance(MOMENT).expect("too late");
     assert!(peer.session.is_closing());
     assert_eq!(peer.backend.authentications, [AuthOutcome::TimedOut]);
     // One that has been authenticated in time stays.
