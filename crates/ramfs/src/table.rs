@@ -37,18 +37,15 @@ struct Leaf {
 impl Table {
     /// The identifier of the next file, and the bytes that the table then allocates.
     pub(crate) fn next(&self) -> (FileId, u64) {
-        let (index, leaf_bytes) = match self.open.first() {
-            Some(&leaf) => {
-                let slots = self.leaves[leaf]
-                    .as_ref()
-                    .map_or(&[][..], |leaf| &leaf.slots);
-                let free = slots.iter().position(Option::is_none).unwrap_or(0);
-                (leaf * LEAF_SLOTS + free, 0)
-            }
-            None => {
-                let vacant = self.leaves.iter().position(Option::is_none);
-                (vacant.unwrap_or(self.leaves.len()) * LEAF_SLOTS, LEAF_BYTES)
-            }
+        let (index, leaf_bytes) = if let Some(&leaf) = self.open.first() {
+            let slots = self.leaves[leaf]
+                .as_ref()
+                .map_or(&[][..], |leaf| &leaf.slots);
+            let free = slots.iter().position(Option::is_none).unwrap_or(0);
+            (leaf * LEAF_SLOTS + free, 0)
+        } else {
+            let vacant = self.leaves.iter().position(Option::is_none);
+            (vacant.unwrap_or(self.leaves.len()) * LEAF_SLOTS, LEAF_BYTES)
         };
         let id = FileId {
             number: index as u64 + 1,
