@@ -14,6 +14,7 @@
 mod attributes;
 mod caller;
 mod error;
+mod id;
 mod name;
 mod tree;
 
@@ -22,8 +23,9 @@ pub use attributes::{
 };
 pub use caller::{Access, Caller};
 pub use error::FileError;
+pub use id::FileId;
 pub use name::{Name, NameFault};
 pub use tree::{
-    Changed, Cookie, Created, DirectoryEntry, DirectoryPage, ExclusiveVerifier, FileId, FileTree,
-    Listing, NewFile, ReadDone, TreeLimits, TreeSpace, WriteDone,
+    Changed, Cookie, Created, DirectoryEntry, DirectoryPage, ExclusiveVerifier, FileTree, Listing,
+    NewFile, ReadDone, TreeLimits, TreeSpace, WriteDone,
 };

@@ -1,19 +1,9 @@
 //! The operations of a file tree.
 
 use crate::{
-    Access, AttributeChanges, Attributes, BeforeChange, Caller, FileError, FileKind, Name,
+    Access, AttributeChanges, Attributes, BeforeChange, Caller, FileError, FileId, FileKind, Name,
     Timestamp,
 };
-
-/// Names a file of one tree for as long as the file exists, and never another file of that tree
-/// afterwards.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct FileId {
-    /// The number that attributes show (`st_ino`). It may be used again after the file was removed.
-    pub number: u64,
-    /// Differs between files that had the same number.
-    pub generation: u64,
-}
 
 /// The result of an operation that changes a file or a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

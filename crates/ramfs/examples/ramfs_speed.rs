@@ -20,7 +20,7 @@ fn main() {
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
         Timestamp {
-            seconds: since.as_secs() as i64,
+            seconds: since.as_secs().try_into().unwrap_or(i64::MAX),
             nanoseconds: since.subsec_nanos(),
         }
     });

@@ -127,7 +127,10 @@ fn names_stay_consistent_while_threads_move_them() {
                 scope.spawn(move || play_names(tree, directories, thread))
             })
             .collect();
-        let ended: Vec<_> = movers.into_iter().map(|mover| mover.join()).collect();
+        let ended: Vec<_> = movers
+            .into_iter()
+            .map(thread::ScopedJoinHandle::join)
+            .collect();
         is_done.store(true, Ordering::Relaxed);
         assert!(ended.iter().all(Result::is_ok));
         lister.join().expect("no panic");

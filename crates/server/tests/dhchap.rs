@@ -68,7 +68,7 @@ impl Fixture {
         }
     }
 
-    fn url(&self, portal: &PortalDefinition, options: &str) -> Url {
+    fn url(portal: &PortalDefinition, options: &str) -> Url {
         format!("{portal}/{NQN}?hostnqn={HOST}{options}")
             .parse()
             .expect("a URL")
@@ -81,8 +81,8 @@ impl Fixture {
     }
 
     /// Attaches and reads.
-    fn try_portal(&self, portal: &PortalDefinition, options: &str) -> Result<(), String> {
-        let url = self.url(portal, options);
+    fn try_portal(portal: &PortalDefinition, options: &str) -> Result<(), String> {
+        let url = Self::url(portal, options);
         let connected = Device::connect(&url, &DeviceOptions::default());
         let mut device = connected.map_err(|error| error.to_string())?;
         let mut queue = device.take_queues().remove(0);
@@ -90,11 +90,11 @@ impl Fixture {
     }
 
     fn try_tcp(&self, options: &str) -> Result<(), String> {
-        self.try_portal(&self.tcp, options)
+        Self::try_portal(&self.tcp, options)
     }
 
     fn attach(&self, options: &str) -> (Device, Queue) {
-        let url = self.url(&self.tcp, options);
+        let url = Self::url(&self.tcp, options);
         let mut device = Device::connect(&url, &DeviceOptions::default()).expect("attaches");
         let queue = device.take_queues().remove(0);
         (device, queue)
@@ -166,10 +166,10 @@ fn some_over_rdma() {
     ] {
         let required = host(Some(hash), group, HOST_SECRET);
         fixture.server.change_host(required).expect("changes");
-        let done = fixture.try_portal(&fixture.rdma, &options);
+        let done = Fixture::try_portal(&fixture.rdma, &options);
         assert_eq!(done, Ok(()), "{hash} {group}");
         let wrong = fixture.secrets(3, CTRL_SECRET);
-        let error = fixture.try_portal(&fixture.rdma, &wrong);
+        let error = Fixture::try_portal(&fixture.rdma, &wrong);
         let error = error.expect_err("a wrong secret");
         assert!(error.contains("rejected the authentication"), "{error}");
     }

@@ -54,24 +54,24 @@ impl Collector for EngineCollector {
         encode_rdma(engine, &mut encoder)?;
         shares::encode(&engine.shares(), &mut encoder)?;
         let [volumes, targets, sessions] = engine.statistics();
-        for (noun, subjects) in [
+        for (subject, subjects) in [
             ("volume", volumes),
             ("target", targets),
             ("session", sessions),
         ] {
-            let noun = Noun {
-                noun,
+            let subject = Noun {
+                subject,
                 by: "kind",
                 name: kind_name,
             };
-            encode_statistics(&noun, &subjects, &mut encoder)?;
+            encode_statistics(&subject, &subjects, &mut encoder)?;
         }
         let shares = engine.share_statistics();
         if shares.is_empty() {
             return Ok(());
         }
-        let (noun, by, name) = ("share", "procedure", FileProcedure::name);
-        encode_statistics(&Noun { noun, by, name }, &shares, &mut encoder)
+        let (subject, by, name) = ("share", "procedure", FileProcedure::name);
+        encode_statistics(&Noun { subject, by, name }, &shares, &mut encoder)
     }
 }
 
@@ -83,7 +83,7 @@ type Subjects<K, const N: usize> = [(String, Statistics<K, N>)];
 /// What things are called whose operations are counted.
 struct Noun<K> {
     /// In names of metrics, and the label that names the thing.
-    noun: &'static str,
+    subject: &'static str,
     /// The label that names the kind of operation.
     by: &'static str,
     /// The value of that label.
@@ -93,7 +93,7 @@ struct Noun<K> {
 impl<K> Noun<K> {
     fn labels(&self, subject: &str, kind: K) -> Labels {
         let kind = (self.name)(kind).to_owned();
-        vec![(self.noun, subject.to_owned()), (self.by, kind)]
+        vec![(self.subject, subject.to_owned()), (self.by, kind)]
     }
 }
 
@@ -498,7 +498,7 @@ fn encode_operations<K: Kind<N>, const N: usize>(
     encoder: &mut DescriptorEncoder,
 ) -> fmt::Result {
     for (what, help, value) in COUNTS {
-        let name = format!("ramport_{}_{what}", noun.noun);
+        let name = format!("ramport_{}_{what}", noun.subject);
         let mut metric = encoder.encode_descriptor(&name, help, None, MetricType::Counter)?;
         for (subject, statistics) in subjects {
             for (kind, counters) in statistics.kinds() {
@@ -525,7 +525,7 @@ fn encode_latency<K: Kind<N>, const N: usize>(
             used.map(|(kind, counters)| (noun.labels(subject, kind), &counters.latency))
         })
         .collect();
-    let name = format!("ramport_{}_latency_seconds", noun.noun);
+    let name = format!("ramport_{}_latency_seconds", noun.subject);
     let help = "Latency in the server";
     let mut metric = encoder.encode_descriptor(&name, help, None, MetricType::Histogram)?;
     for (labels, latency) in &measured {
@@ -543,7 +543,7 @@ fn encode_latency<K: Kind<N>, const N: usize>(
         ),
     ];
     for (figure, help, value) in figures {
-        let name = format!("ramport_{}_latency_{figure}_seconds", noun.noun);
+        let name = format!("ramport_{}_latency_{figure}_seconds", noun.subject);
         let mut metric = encoder.encode_descriptor(&name, help, None, MetricType::Gauge)?;
         for (labels, latency) in &measured {
             let value_s = value(latency).unwrap_or_default().as_secs_f64();

@@ -3,7 +3,6 @@
 mod hostile;
 mod long;
 mod placed;
-mod seeds;
 
 use std::sync::Arc;
 
@@ -278,7 +277,7 @@ fn a_client_without_private_data_gets_short_messages_and_keeps_its_keys() {
     assert!((500..1000).contains(&count) && !is_end, "{count}");
     let memory = setup.peer.register(&[0; 2000]);
     setup.call(READ, &arguments, |header| {
-        header.writes = vec![vec![memory]]
+        header.writes = vec![vec![memory]];
     });
     assert_eq!(setup.peer.memory(memory), pattern(2000));
     assert_eq!(setup.peer.invalidated, []);

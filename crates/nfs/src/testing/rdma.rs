@@ -120,7 +120,9 @@ impl RdmaHeader {
 
 fn write_chunk(chunk: &[Segment], out: &mut Writer<'_>) {
     out.u32(chunk.len() as u32);
-    chunk.iter().for_each(|segment| out.view(segment));
+    for segment in chunk {
+        out.view(segment);
+    }
 }
 
 fn read_chunk(reader: &mut Reader<'_>) -> Result<Vec<Segment>, Malformed> {

@@ -41,7 +41,7 @@ fn a_read_ends_at_the_end_of_the_file() {
 fn what_was_cut_off_reads_as_zeros_when_the_file_grows_again() {
     let tree = tree();
     let file = tree.file(ROOT, tree.root(), "f");
-    tree.put(file, 0, &[7; 10_000]);
+    tree.put(file, 0, &vec![7; 10_000]);
     tree.set_attributes(ROOT, file, &size(5000), None)
         .expect("cut");
     tree.set_attributes(ROOT, file, &size(10_000), None)
@@ -58,7 +58,7 @@ fn a_page_shows_nothing_of_the_file_that_had_it_before() {
     let keep = tree.file(ROOT, tree.root(), "keep");
     tree.put(keep, 0, b"k");
     let old = tree.file(ROOT, tree.root(), "old");
-    tree.put(old, 0, &[0xaa; 8 * 4096]);
+    tree.put(old, 0, &vec![0xaa; 8 * 4096]);
     tree.remove(ROOT, tree.root(), super::name("old"))
         .expect("removed");
     let new = tree.file(ROOT, tree.root(), "new");
@@ -76,7 +76,7 @@ fn a_page_shows_nothing_of_the_file_that_had_it_before() {
 fn a_hole_frees_whole_pages_and_keeps_the_length() {
     let tree = tree();
     let file = tree.file(ROOT, tree.root(), "f");
-    tree.put(file, 0, &[7; 5 * 4096 + 100]);
+    tree.put(file, 0, &vec![7; 5 * 4096 + 100]);
     tree.punch_hole(ROOT, file, 4000, 3 * 4096)
         .expect("punched");
     let mut expected = vec![7; 5 * 4096 + 100];

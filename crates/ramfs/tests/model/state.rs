@@ -87,10 +87,10 @@ impl Model {
     }
 
     pub fn alive(&self, file: usize) -> Result<&Node> {
-        match self.is_alive(file) {
-            true => Ok(&self.nodes[file]),
-            false => Err(FileError::Stale),
+        if !self.is_alive(file) {
+            return Err(FileError::Stale);
         }
+        Ok(&self.nodes[file])
     }
 
     fn directory(&self, file: usize) -> Result<&Node> {
@@ -213,6 +213,29 @@ impl Model {
         Ok(())
     }
 
+    fn use_existing(
+        &mut self,
+        who: &Caller<'_>,
+        existing: usize,
+        new: New,
+        changes: &Changes,
+    ) -> Result<usize> {
+        let node = &self.nodes[existing];
+        match (node.kind, new) {
+            (Kind::File, New::Unchecked) => {
+                let size_alone = Changes {
+                    size: changes.size,
+                    ..Changes::default()
+                };
+                self.set(who, existing, &size_alone).map(|()| existing)
+            }
+            (Kind::File, New::Exclusive(verifier)) if node.verifier == Some(verifier) => {
+                Ok(existing)
+            }
+            _ => Err(FileError::Exists),
+        }
+    }
+
     /// The created file, or an existing one.
     pub fn create(
         &mut self,
@@ -223,20 +246,7 @@ impl Model {
         changes: &Changes,
     ) -> Result<usize> {
         if let Some(&existing) = self.searched(who, directory)?.entries.get(name) {
-            let node = &self.nodes[existing];
-            return match (node.kind, new) {
-                (Kind::File, New::Unchecked) => {
-                    let size_alone = Changes {
-                        size: changes.size,
-                        ..Changes::default()
-                    };
-                    self.set(who, existing, &size_alone).map(|()| existing)
-                }
-                (Kind::File, New::Exclusive(verifier)) if node.verifier == Some(verifier) => {
-                    Ok(existing)
-                }
-                _ => Err(FileError::Exists),
-            };
+            return self.use_existing(who, existing, new, changes);
         }
         let parent = self.changeable(who, directory)?;
         if matches!(new, New::Device) && who.uid != 0 {
@@ -422,7 +432,7 @@ fn node(kind: Kind, mode: u16, uid: u32, gid: u32, parent: usize) -> Node {
 }
 
 pub fn belongs(who: &Caller<'_>, gid: u32) -> bool {
-    who.gid == gid || who.groups.iter().any(|&group| group == gid)
+    who.gid == gid || who.groups.contains(&gid)
 }
 
 fn owns(who: &Caller<'_>, node: &Node) -> bool {

@@ -167,15 +167,14 @@ fn mount_line(portal: &PortalView, portals: &[PortalView], share: &ShareView) ->
         None => (open_address(portal, Transport::NfsRdma)?, "rdma"),
     };
     let (ip, port) = (at.ip(), at.port());
-    let mount_port = match protocol {
-        "tcp" => port,
-        _ => {
-            let over_tcp = portals
-                .iter()
-                .filter_map(|other| open_address(other, Transport::Nfs));
-            let mut beside = over_tcp.filter(|tcp| tcp.ip() == ip || tcp.ip().is_unspecified());
-            beside.next()?.port()
-        }
+    let mount_port = if protocol == "tcp" {
+        port
+    } else {
+        let over_tcp = portals
+            .iter()
+            .filter_map(|other| open_address(other, Transport::Nfs));
+        let mut beside = over_tcp.filter(|tcp| tcp.ip() == ip || tcp.ip().is_unspecified());
+        beside.next()?.port()
     };
     let host = match ip {
         _ if ip.is_unspecified() => "HOST".to_owned(),

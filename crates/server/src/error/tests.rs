@@ -115,6 +115,27 @@ fn rdma(rdma: RdmaChoice) -> ServerError {
     }
 }
 
+fn wrong_checksum() -> ServerError {
+    ServerError::DhChap {
+        host: host(),
+        fault: DhChapSecretError::Checksum,
+    }
+}
+
+fn short_secret() -> ServerError {
+    ServerError::Chap {
+        owner: ChapOwner::Host(host()),
+        fault: ChapFault::SecretLength,
+    }
+}
+
+fn other_provider() -> ServerError {
+    ServerError::RdmaProvider {
+        portal: portal(Transport::Iser, RdmaChoice::Hw),
+        served: RdmaProvider::Soft,
+    }
+}
+
 #[test]
 fn messages_of_rejected_requests() {
     let errors = every_variant!(ServerError {
@@ -159,17 +180,14 @@ fn messages_of_rejected_requests() {
         ServerError::HostInUse { .. } => [ServerError::HostInUse { host: host(), target: target() }],
         ServerError::OpenToNetwork { .. } => [ServerError::OpenToNetwork { target: target(), portal: tcp() }],
         ServerError::ShareOpenToNetwork { .. } => [open_share()],
-        ServerError::DhChap { .. } => [ServerError::DhChap { host: host(), fault: DhChapSecretError::Checksum }],
-        ServerError::Chap { .. } => [ServerError::Chap { owner: ChapOwner::Host(host()), fault: ChapFault::SecretLength }],
+        ServerError::DhChap { .. } => [wrong_checksum()],
+        ServerError::Chap { .. } => [short_secret()],
         ServerError::LoginPolicy(_) => [ServerError::LoginPolicy("nqn.2025-01.com.example:rd0".parse().expect("a name"))],
         ServerError::HostWithoutAddress(_) => [ServerError::HostWithoutAddress(host())],
         ServerError::Listen { .. } => [ServerError::Listen { address: tcp().address, source: in_use() }],
         ServerError::RdmaPort(_) => [ServerError::RdmaPort(portal(Transport::NvmeRdma, RdmaChoice::Auto))],
         ServerError::Rdma { .. } => [rdma(RdmaChoice::Auto), rdma(RdmaChoice::Hw)],
-        ServerError::RdmaProvider { .. } => [ServerError::RdmaProvider {
-            portal: portal(Transport::Iser, RdmaChoice::Hw),
-            served: RdmaProvider::Soft,
-        }],
+        ServerError::RdmaProvider { .. } => [other_provider()],
         ServerError::NoRdma(_) => [ServerError::NoRdma(portal(Transport::NvmeRdma, RdmaChoice::Hw))],
         ServerError::MachineInUse => [ServerError::MachineInUse],
         ServerError::TooMany { .. } => [ServerError::TooMany { what: "targets", max: 4096 }],

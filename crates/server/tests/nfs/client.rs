@@ -75,8 +75,7 @@ impl Results {
 
     pub fn opaque(&mut self) -> Vec<u8> {
         let len = self.u32() as usize;
-        let bytes = self.take(len.next_multiple_of(4))[..len].to_vec();
-        bytes
+        self.take(len.next_multiple_of(4))[..len].to_vec()
     }
 
     /// post_op_attr.

@@ -214,7 +214,7 @@ fn access_is_revoked_and_granted_under_an_open_connection() {
     let (mut client, root) = it.mounted("/db");
     assert_eq!(client.getattr(&root), OK);
     it.change("db", |db| {
-        db.clients = vec!["192.0.2.1".parse().expect("a range")]
+        db.clients = vec!["192.0.2.1".parse().expect("a range")];
     });
     assert_eq!(client.getattr(&root), ACCES);
     assert_eq!(client.create(&root, "x"), Err(ACCES));
@@ -232,7 +232,7 @@ fn access_is_revoked_and_granted_under_an_open_connection() {
 fn a_client_that_may_use_nothing_is_no_session() {
     let it = Fixture::new(256 * MIB);
     it.change("db", |db| {
-        db.clients = vec!["192.0.2.1".parse().expect("a range")]
+        db.clients = vec!["192.0.2.1".parse().expect("a range")];
     });
     let mut client = it.client();
     assert_eq!(client.mount("/db"), Err(ACCES));
@@ -379,7 +379,7 @@ fn an_open_share_and_an_outside_portal_exclude_each_other() {
     it.server.add_portal(other).expect("a portal");
 
     it.change("db", |db| {
-        db.clients = vec!["127.0.0.1".parse().expect("a range")]
+        db.clients = vec!["127.0.0.1".parse().expect("a range")];
     });
     it.server.add_portal(outside).expect("a portal");
     let refused = it.server.create_share(share("open"));

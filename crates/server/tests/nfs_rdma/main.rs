@@ -1,5 +1,6 @@
 //! NFS portals over RDMA, reached by a small client over RoCEv2 in user space on loopback.
 
+#[expect(dead_code, reason = "these tests have no targets")]
 #[path = "../fixture/mod.rs"]
 mod fixture;
 mod peer;
@@ -139,14 +140,14 @@ impl Client {
         let len = segment.len_bytes.get();
         let arguments = args().opaque(file).u64(0).u32(len).u32(2).u32(len);
         self.nfs(WRITE, &arguments, |header, at| {
-            header.reads = vec![(at, segment)]
+            header.reads = vec![(at, segment)];
         })
     }
 
     fn read_into(&mut self, file: &[u8], segment: Segment) -> (RdmaHeader, Vec<u8>) {
         let arguments = args().opaque(file).u64(0).u32(segment.len_bytes.get());
         self.nfs(READ, &arguments, |header, _| {
-            header.writes = vec![vec![segment]]
+            header.writes = vec![vec![segment]];
         })
     }
 }

@@ -62,11 +62,14 @@ impl Peer {
             is_gone: false,
             private_data: Box::default(),
         };
-        (0..MESSAGES).for_each(|index| peer.post_recv(index));
+        for index in 0..MESSAGES {
+            peer.post_recv(index);
+        }
+        let private_data = PrivateData::new(4096, true);
         let to = ConnectTo {
             address: to.ip(),
             port: to.port(),
-            private_data: PrivateData::new(4096, true).as_bytes(),
+            private_data: private_data.as_bytes(),
         };
         peer.soft.connect(peer.qpn, &to).expect("asked");
         let end = Instant::now() + PATIENCE;

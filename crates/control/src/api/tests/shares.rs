@@ -3,8 +3,8 @@
 use super::*;
 use crate::engine::EngineError;
 
-fn told(daemon: &Daemon, method: &str, path: &str, body: Value, status: u16) -> Value {
-    let (got, text) = daemon.client.raw(method, path, &body).expect("an answer");
+fn told(daemon: &Daemon, method: &str, path: &str, body: &Value, status: u16) -> Value {
+    let (got, text) = daemon.client.raw(method, path, body).expect("an answer");
     assert_eq!(got, status, "{method} {path} {body}: {text}");
     serde_json::from_str(&text).unwrap_or_default()
 }
@@ -13,7 +13,7 @@ fn told(daemon: &Daemon, method: &str, path: &str, body: Value, status: u16) -> 
 fn a_patch_changes_what_it_names_and_nothing_else() {
     let daemon = Daemon::start();
     let share = json!({"quota": "8M", "clients": ["::1"], "options": "ro,all_squash"});
-    let made = told(&daemon, "POST", "/v1/shares/db", share, 201);
+    let made = told(&daemon, "POST", "/v1/shares/db", &share, 201);
     assert_eq!(made["path"], "/db");
     assert_eq!(made["quota_bytes"], 8 << 20);
     assert_eq!(
@@ -21,7 +21,7 @@ fn a_patch_changes_what_it_names_and_nothing_else() {
         (&0.into(), &"present".into())
     );
     let patch = json!({"options": "rw,anonuid=0", "files_max": 7});
-    let changed = told(&daemon, "PATCH", "/v1/shares/db", patch, 200);
+    let changed = told(&daemon, "PATCH", "/v1/shares/db", &patch, 200);
     assert_eq!(
         changed["options"],
         "rw,sync,secure,all_squash,anonuid=0,anongid=65534"
@@ -34,7 +34,7 @@ fn a_patch_changes_what_it_names_and_nothing_else() {
         &daemon,
         "PATCH",
         "/v1/shares/db",
-        json!({"quota": null}),
+        &json!({"quota": null}),
         200,
     );
     assert_eq!(changed["quota_bytes"], Value::Null);
@@ -43,9 +43,9 @@ fn a_patch_changes_what_it_names_and_nothing_else() {
 #[test]
 fn a_share_for_any_address_is_not_served_to_the_network() {
     let daemon = Daemon::start();
-    told(&daemon, "POST", "/v1/shares/db", json!({}), 201);
+    told(&daemon, "POST", "/v1/shares/db", &json!({}), 201);
     let portal = "/v1/portals/nfs:%2F%2F0.0.0.0:0";
-    let refused = told(&daemon, "POST", portal, Value::Null, 409);
+    let refused = told(&daemon, "POST", portal, &Value::Null, 409);
     let message = refused["error"]["message"].as_str().expect("text");
     assert!(message.contains("--client"), "{message}");
     let file = "portals = [\"nfs://0.0.0.0:0\"]\n[shares.db]\n";
@@ -68,10 +68,10 @@ fn metrics_of_shares_count_calls_by_procedure() {
         &daemon,
         "POST",
         "/v1/shares/db",
-        json!({"quota": "8M"}),
+        &json!({"quota": "8M"}),
         201,
     );
-    told(&daemon, "POST", "/v1/shares/free", json!({}), 201);
+    told(&daemon, "POST", "/v1/shares/free", &json!({}), 201);
     let text = metrics();
     for line in [
         "ramport_share_quota_bytes{share=\"db\"} 8388608",
@@ -89,14 +89,20 @@ fn metrics_of_shares_count_calls_by_procedure() {
 #[test]
 fn applying_a_file_without_a_share_needs_force() {
     let daemon = Daemon::start();
-    told(&daemon, "POST", "/v1/shares/db", json!({}), 201);
-    let refused = told(&daemon, "PUT", "/v1/definitions", json!({}), 409);
+    told(&daemon, "POST", "/v1/shares/db", &json!({}), 201);
+    let refused = told(&daemon, "PUT", "/v1/definitions", &json!({}), 409);
     let message = refused["error"]["message"].as_str().expect("text");
     assert!(message.contains("the contents of share db"), "{message}");
-    let applied = told(&daemon, "PUT", "/v1/definitions?force=true", json!({}), 200);
+    let applied = told(
+        &daemon,
+        "PUT",
+        "/v1/definitions?force=true",
+        &json!({}),
+        200,
+    );
     assert_eq!(
         applied["changes"],
         json!(["- share db (its files are lost)"])
     );
-    told(&daemon, "GET", "/v1/shares/db", Value::Null, 404);
+    told(&daemon, "GET", "/v1/shares/db", &Value::Null, 404);
 }

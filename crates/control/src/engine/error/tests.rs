@@ -197,12 +197,7 @@ fn messages_of_definitions_that_cannot_be() {
             volume: volume(),
             holder: holder(),
         }],
-        DefinitionFault::VolumeTwice { .. } => [DefinitionFault::VolumeTwice {
-            target: target(),
-            volume: volume(),
-            first: 1,
-            second: 2,
-        }],
+        DefinitionFault::VolumeTwice { .. } => [DefinitionFault::VolumeTwice { target: target(), volume: volume(), first: 1, second: 2 }],
         DefinitionFault::UndefinedHost { .. } => [DefinitionFault::UndefinedHost { target: target(), host: host() }],
         DefinitionFault::HostWithoutAddress { .. } => [DefinitionFault::HostWithoutAddress { host: host() }],
         DefinitionFault::Chap { .. } => [DefinitionFault::Chap { owner: owner(), fault: ChapFault::SameSecret }],

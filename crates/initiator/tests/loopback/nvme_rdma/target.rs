@@ -18,6 +18,7 @@ use memory::Budget;
 use net::{
     Accepted, Attachment, CloseReason, ConnectionId, ReactorHandle, ReactorOptions, Reactors,
 };
+use nvme::auth::{AuthOutcome, Credentials, Exponentiation, Power};
 use nvme::controller::{
     Backend, Completed, ControllerId, Limits, NamespaceRef, OpenError, Origin, Subsystem,
 };
@@ -208,6 +209,26 @@ impl Backend for Served {
 
     fn namespace(&mut self, nsid: Nsid) -> Option<NamespaceRef<'_>> {
         self.backend.namespace(nsid)
+    }
+
+    fn credentials(&mut self) -> Option<Arc<Credentials>> {
+        self.backend.credentials()
+    }
+
+    fn random(&mut self, bytes: &mut [u8]) {
+        self.backend.random(bytes);
+    }
+
+    fn compute(&mut self, power: Exponentiation) -> bool {
+        self.backend.compute(power)
+    }
+
+    fn poll_power(&mut self) -> Option<Power> {
+        self.backend.poll_power()
+    }
+
+    fn note_authentication(&mut self, outcome: &AuthOutcome) {
+        self.backend.note_authentication(outcome);
     }
 
     fn charge_input(&mut self, len_bytes: u64) -> bool {

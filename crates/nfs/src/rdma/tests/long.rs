@@ -21,7 +21,7 @@ fn a_long_reply_goes_into_the_reply_chunk() {
         .u32(32 << 10);
     let (first, second) = (
         setup.peer.register(&[0; 5000]),
-        setup.peer.register(&[0; 32 << 10]),
+        setup.peer.register(&vec![0; 32 << 10]),
     );
     let (header, body) = setup.call(READDIRPLUS, &arguments, |header| {
         header.reply = Some(vec![first, second]);
@@ -55,7 +55,7 @@ fn a_short_reply_leaves_the_reply_chunk_unused() {
     let memory = setup.peer.register(&[0xAA; 8192]);
     let arguments = args().opaque(&setup.root).u64(0).u64(0).u32(8192).u32(8192);
     let (header, reply) = setup.call(READDIRPLUS, &arguments, |header| {
-        header.reply = Some(vec![memory])
+        header.reply = Some(vec![memory]);
     });
     assert_eq!(header.procedure, procedure::MSG);
     assert_eq!(header.reply.as_deref().map(lengths), Some(vec![0]));
@@ -93,7 +93,7 @@ fn data_of_read_may_go_into_the_reply_chunk() {
     for at in 0..40 {
         setup.write(&file, at * 2000, &pattern(2000));
     }
-    let memory = setup.peer.register(&[0; 30_000]);
+    let memory = setup.peer.register(&vec![0; 30_000]);
     let arguments = args().opaque(&file).u64(0).u32(1 << 20);
     let (header, _) = setup.call(READ, &arguments, |header| header.reply = Some(vec![memory]));
     assert_eq!(header.procedure, procedure::NOMSG);

@@ -99,7 +99,7 @@ fn data_of_read_are_placed_without_padding() {
         setup.peer.invalidated.clear();
         let arguments = args().opaque(&file).u64(offset as u64).u32(count);
         let (header, reply) = setup.call(READ, &arguments, |header| {
-            header.writes = vec![vec![memory]]
+            header.writes = vec![vec![memory]];
         });
         assert_eq!(header.procedure, procedure::MSG);
         assert_eq!(lengths(&header.writes[0]), [expected as u32]);
@@ -186,7 +186,7 @@ fn paths_of_symbolic_links_go_both_ways() {
         let back = setup.peer.register(&[0; 1024]);
         let arguments = args().opaque(&link);
         let (header, reply) = setup.call(READLINK, &arguments, |header| {
-            header.writes = vec![vec![back]]
+            header.writes = vec![vec![back]];
         });
         assert_eq!(lengths(&header.writes[0]), [len as u32]);
         let mut reader = results(&reply);
