@@ -195,14 +195,11 @@ impl FileData {
     /// Allocates up to `count` pages for `page` of the file, charged to the quota.
     fn allocate(&self, space: &Space, page: u64, count: u64) -> Result<Run, FileError> {
         let charged = space.usage.charge_units(count, PAGE_BYTES)?;
-        let place = if self.extents.pages() + charged >= APART_PAGES {
-            Place::Apart
-        } else {
-            Place::Shared
-        };
-        let run = space
-            .pages
-            .allocate(charged, self.extents.hint(page), place);
+        let hint = self.extents.hint(page);
+        // A page in the middle of a hole takes no slab of its own, or a sparse file would take a slab per page.
+        let grows = hint.is_some() && self.extents.pages() + charged >= APART_PAGES;
+        let place = if grows { Place::Apart } else { Place::Shared };
+        let run = space.pages.allocate(charged, hint, place);
         let got = run.map_or(0, |run| run.count);
         space.usage.refund_quota((charged - got) * PAGE_BYTES);
         run.ok_or(FileError::NoSpace)

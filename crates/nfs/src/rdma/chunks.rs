@@ -48,9 +48,14 @@ pub(super) enum Fault {
 }
 
 /// The most segments of a header, in all its lists.
-pub(super) const SEGMENTS_MAX: usize = 64;
+const SEGMENTS_MAX: usize = 64;
 /// The most chunks of a write list.
-pub(super) const RESULTS_MAX: usize = 4;
+const RESULTS_MAX: usize = 4;
+/// Segments of a list for which memory is kept: as many as most lists have.
+const SEGMENTS_KEPT: usize = 4;
+/// The most memory of the lists of a header, in bytes. They grow by doubling.
+pub(super) const LISTS_BYTES_MAX: usize =
+    (2 * SEGMENTS_MAX + (3 + RESULTS_MAX) * SEGMENTS_KEPT) * size_of::<RemoteBuffer>();
 
 impl From<Malformed> for Fault {
     fn from(Malformed: Malformed) -> Self {
@@ -89,6 +94,15 @@ impl Chunks {
         self.results_len = 0;
         self.reply.clear();
         self.has_reply = false;
+    }
+
+    /// Frees memory that most headers do not need.
+    pub(super) fn shrink(&mut self) {
+        let lists = [&mut self.call, &mut self.argument, &mut self.reply];
+        for list in lists.into_iter().chain(&mut self.results) {
+            list.clear();
+            list.shrink_to(SEGMENTS_KEPT);
+        }
     }
 
     fn read_lists(&mut self, reader: &mut Reader<'_>) -> Result<(), Malformed> {

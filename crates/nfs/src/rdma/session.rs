@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use ::session::{MessageSession, RemoteKey, Session, WorkList};
 
-use super::chunks::{Chunks, Fault, SEGMENTS_MAX};
+use super::chunks::{Chunks, Fault, LISTS_BYTES_MAX};
 use super::inbound::Inbound;
 use super::outbound::{Outbound, Sent};
 use super::slot::{CREDITS, GATHERED_BYTES_MAX, INLINE_BYTES_MAX, Slot};
@@ -102,9 +102,8 @@ impl<B> RdmaSession<B> {
     /// The most memory that a connection takes in this session besides its receives, in bytes: what the program charges for
     /// it.
     pub const BYTES_MAX: u64 = {
-        // Lists of segments grow by doubling, and so does the reply.
-        let segments = 2 * SEGMENTS_MAX * size_of::<::session::RemoteBuffer>();
-        let slot = GATHERED_BYTES_MAX + size_of::<Slot>() + segments;
+        let slot = GATHERED_BYTES_MAX + size_of::<Slot>() + LISTS_BYTES_MAX;
+        // The reply grows by doubling.
         (Self::CREDITS as usize * slot + 2 * (LISTING_BYTES_MAX + INLINE_BYTES_MAX)) as u64
     };
 }

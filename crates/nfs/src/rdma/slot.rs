@@ -286,6 +286,7 @@ impl Slot {
     pub(super) fn end(&mut self) {
         self.bytes.clear();
         self.bytes.shrink_to(INLINE_BYTES_MAX);
+        self.chunks.shrink();
     }
 }
 
