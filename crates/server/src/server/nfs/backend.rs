@@ -117,6 +117,9 @@ impl NfsBackend {
             let now = find(&self.shares, used.share.export.id);
             if let Some(now) = now {
                 used.refusal = now.refusal(self.accepted.peer, self.transport);
+                if used.refusal.is_none() {
+                    self.member.uses(&now.name);
+                }
                 used.share = now;
                 self.uses.push(used);
             } else {
