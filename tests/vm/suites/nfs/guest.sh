@@ -12,6 +12,12 @@ mounted() {
   mount -t nfs -o "vers=3,proto=tcp,port=$PORT,mountport=$PORT,mountproto=tcp,nolock${2:+,$2}" "$PEER_A:/$1" "/mnt/$1"
 }
 
+# mounted_rdma SHARE: on /mnt/rdma, over RDMA.
+mounted_rdma() {
+  mkdir -p /mnt/rdma
+  mount -t nfs -o "vers=3,proto=rdma,port=$RDMA_PORT,mountport=$PORT,mountproto=tcp,nolock" "$PEER_A:/$1" /mnt/rdma
+}
+
 # again SHARE [OPTION,...]: mounted anew, so that nothing is cached.
 again() {
   umount "/mnt/$1"

@@ -4,6 +4,7 @@
 PORT=2049
 PORTAL_SCHEME=nfs
 SUITE_NAMES=(PORT PEER_A PEER_B)
+SUITE_GUEST_FILES=("$VM_TOP/guest/rdma.sh")
 
 suite_start() {
   [ "$PEER" = ramport ] || report_die "the suite nfs needs --peer ramport"
