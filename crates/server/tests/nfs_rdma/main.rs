@@ -7,6 +7,7 @@ mod peer;
 #[path = "../../../fabric/tests/ports/mod.rs"]
 mod ports;
 
+use std::cell::Cell;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
@@ -32,6 +33,8 @@ const REPLY_HEAD: usize = 24;
 struct Fixture {
     server: Server,
     udp_port: u16,
+    /// The last byte of the address of the client that connected last. All ends of RoCEv2 have the same port.
+    last_address: Cell<u8>,
     portal: PortalDefinition,
     _turn: Turn,
 }
@@ -68,12 +71,15 @@ impl Fixture {
             portal: portal.expect("a portal"),
             server,
             udp_port,
+            last_address: Cell::new(1),
             _turn: turn,
         }
     }
 
     fn connect(&self) -> Client {
-        let from = SocketAddr::new(Ipv4Addr::new(127, 39, 0, 2).into(), self.udp_port);
+        let last = self.last_address.get() + 1;
+        self.last_address.set(last);
+        let from = SocketAddr::new(Ipv4Addr::new(127, 39, 0, last).into(), self.udp_port);
         let peer = Peer::connect(from, self.portal.address);
         Client {
             peer,

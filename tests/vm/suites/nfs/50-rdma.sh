@@ -1,15 +1,13 @@
 # NFS version 3 over RDMA: Linux's client over rdma_rxe, the daemon over RoCEv2 in user space. The same share is mounted over TCP too.
 # shellcheck shell=bash
 
-RDMA_PORT=20049
-
 setup() {
   guest << 'E'
 rxe_up
 modprobe -a rpcrdma
 E
   PORTAL_SCHEME=nfs+rdma peer_portal_add "$PEER_A" "$RDMA_PORT"
-  guest RDMA_PORT="$RDMA_PORT" <<< 'mounted_rdma db; mounted db'
+  guest <<< 'mounted_rdma db; mounted db'
 }
 
 teardown() { guest <<< 'umount -f /mnt/rdma /mnt/db'; }
@@ -24,6 +22,20 @@ ln -s "tree/Berlin" /mnt/rdma/link
 same "$(readlink /mnt/db/link)" tree/Berlin "path"
 rm -r /mnt/rdma/tree
 refused ls /mnt/rdma/tree
+E
+}
+
+test_links_and_long_lists() {
+  guest << 'E'
+ln -s "$(printf 'p%.0s' {1..1000})" /mnt/rdma/long
+mkdir /mnt/rdma/many
+seq -f '/mnt/rdma/many/file-%04g' 500 | xargs touch
+same "$(readlink /mnt/db/long | wc -c)" 1001 "the path"
+umount /mnt/rdma
+echo 3 > /proc/sys/vm/drop_caches
+mounted_rdma db
+same "$(readlink /mnt/rdma/long | wc -c)" 1001 "the path"
+same "$(ls /mnt/rdma/many | md5sum)" "$(seq -f 'file-%04g' 500 | md5sum)" "names"
 E
 }
 

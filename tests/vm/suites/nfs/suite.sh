@@ -2,8 +2,9 @@
 # shellcheck shell=bash disable=SC2034
 
 PORT=2049
+RDMA_PORT=20049
 PORTAL_SCHEME=nfs
-SUITE_NAMES=(PORT PEER_A PEER_B)
+SUITE_NAMES=(PORT RDMA_PORT PEER_A PEER_B)
 SUITE_GUEST_FILES=("$VM_TOP/guest/rdma.sh")
 
 suite_start() {
