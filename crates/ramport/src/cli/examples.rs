@@ -171,7 +171,7 @@ Examples:
   An iSCSI initiator with CHAP; the file contains the secret:
     ramport host create iqn.1993-08.org.debian:01:9b8e2c --chap-user other --chap-secret-file secret
   An NVMe host that has to prove a secret; the file contains it:
-    ramport host create nqn.2014-08.org.nvmexpress:uuid:ce4fee3e-c02c-11ee-8442-830d068a36c6 \\
+    ramport host create nqn.2014-08.org.nvmexpress:uuid:5d0f2a91-c02c-11ee-8442-830d068a36c6 \\
       --dhchap-secret-file dhchap-secret
   Any host at an address, whatever name it gives:
     ramport host create backup --address 192.0.2.7 --told-by-address
