@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Instant;
 
-use crate::{Export, ExportId, Procedure, Refusal, ReplyCache};
+use crate::{Clients, Export, ExportId, Procedure, Refusal, ReplyCache};
 
 /// A call that was executed and whose reply was queued, or passed on in whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +53,10 @@ pub trait Backend {
     /// Calls `use_cache` with the replies that all connections share, under a lock of the program's. Called twice for
     /// each call that must not be executed twice, and never for READ, WRITE or a call that only asks.
     fn with_replies(&mut self, use_cache: &mut dyn FnMut(&mut ReplyCache));
+
+    /// Calls `use_clients` with the state of all clients of NFS version 4, under a lock of the program's, once. Called a
+    /// few times for each compound.
+    fn with_clients(&mut self, use_clients: &mut dyn FnMut(&mut Clients));
 
     /// A call is complete. For counters and latency: the reply leaves when the runtime next sends.
     fn count(&mut self, completed: &Completed, now: Instant);

@@ -6,7 +6,7 @@ use crate::reply_cache::{CallKey, Known};
 use crate::rpc::{Call, Reject, record_mark, write_reject, write_success};
 use crate::v3::{Context, Fault, ReadCall, WriteCall, failure_len};
 use crate::xdr::Writer;
-use crate::{Backend, Completed, Procedure, mount, v3};
+use crate::{Backend, Completed, Procedure, mount, v3, v4};
 
 /// What a record has led to.
 #[derive(Debug)]
@@ -41,6 +41,7 @@ pub(crate) fn execute<B: Backend>(
             None
         }
         Procedure::Write => execute_write(call, now, backend, replies),
+        Procedure::Compound => execute_compound(&call, record.len(), now, backend, replies),
         procedure if procedure.is_kept() => {
             let key = CallKey::new(&call, record);
             execute_once(&call, key, now, backend, replies)
@@ -85,6 +86,26 @@ pub(crate) fn reply_reject(xid: u32, reject: Reject, replies: &mut Vec<u8>) {
     if reject != Reject::NoCall {
         append(replies, |out| write_reject(xid, reject, out));
     }
+}
+
+/// Executes a compound of version 4.
+fn execute_compound<B: Backend>(
+    call: &Call<'_>,
+    len_bytes: usize,
+    now: Instant,
+    backend: &mut B,
+    replies: &mut Vec<u8>,
+) -> Option<Completed> {
+    append(replies, |out| {
+        let begin = out.len();
+        write_success(call.xid, out);
+        let executed = v4::execute(call, len_bytes, now, backend, out);
+        if executed.is_err() {
+            out.truncate(begin);
+            write_reject(call.xid, Reject::GarbageArguments, out);
+        }
+        executed.ok()
+    })
 }
 
 /// Executes a call, unless it was executed before.

@@ -1,4 +1,5 @@
-//! NFS: version 3 with MOUNT, over a byte stream and over queue pairs.
+//! NFS: version 3 with MOUNT, and version 4 (minor versions 1 and 2), over a byte stream; version 3 over
+//! queue pairs, too.
 //!
 //! On the path of a byte this crate stands between a runtime (`net`) and file trees: it cuts a stream into RPC calls,
 //! checks them, turns them into operations of a [`file_tree::FileTree`], and encodes the replies. It has no socket,
@@ -9,14 +10,16 @@
 //! - [`Export`], [`ExportOptions`] — a tree and how clients may use it;
 //! - [`Backend`] — what the session asks of the program;
 //! - [`ReplyCache`] — replies to calls that must not be executed twice;
+//! - [`Clients`] — what clients of version 4 hold: sessions, opens, locks;
 //! - [`Procedure`], [`Completed`] — what is counted.
 //!
 //! Inside, from the stream to the tree: `rpc` (record marking, calls, credentials, replies), `xdr` (bounds-checked
-//! reading and writing), `mount` and `v3` (procedures), `dispatch` (from a record to its reply), `session` (order, output and bounds).
+//! reading and writing), `mount`, `v3` and `v4` (procedures and operations), `dispatch` (from a record to its reply), `session` (order, output and bounds).
 
 #![forbid(unsafe_code)]
 
 mod backend;
+mod clients;
 mod dispatch;
 mod error;
 mod export;
@@ -26,14 +29,17 @@ pub mod rdma;
 mod reply_cache;
 mod rpc;
 mod session;
+mod status4;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 #[cfg(test)]
 mod tests;
 mod v3;
+mod v4;
 mod xdr;
 
 pub use backend::{Backend, Completed};
+pub use clients::{ClientCounts, Clients};
 pub use error::SessionError;
 pub use export::{Export, ExportId, ExportOptions, Refusal, Squash};
 pub use procedure::Procedure;

@@ -15,11 +15,11 @@ use std::time::Instant;
 
 use ::session::{Pace, SendList, Session, StreamSession};
 
+use crate::clients::MESSAGE_BYTES_MAX;
 use crate::dispatch::{Executed, execute, reply_reject, reply_write};
 use crate::rpc::{CALL_HEAD_BYTES_MAX, Call, Fragment, RecordReader, Reject};
 use crate::v3::{
-    HANDLE_BYTES_MAX, LISTING_BYTES_MAX, Produced, ReadCall, SEND_LIST_MIN_BYTES,
-    TRANSFER_BYTES_MAX, WriteCall,
+    HANDLE_BYTES_MAX, Produced, ReadCall, SEND_LIST_MIN_BYTES, TRANSFER_BYTES_MAX, WriteCall,
 };
 use crate::{Backend, SessionError};
 
@@ -68,6 +68,8 @@ const GATHERED_BYTES_MAX: usize = 16 << 10;
 /// The longest WRITE up to its data: the call's head, a handle, offset, count, stability and the length of the data.
 pub(crate) const WRITE_HEAD_BYTES_MAX: usize =
     CALL_HEAD_BYTES_MAX + 4 + HANDLE_BYTES_MAX + 8 + 4 + 4 + 4;
+/// The longest compound of version 4 that is read in whole: longer than any session allows, so that it is refused there.
+const COMPOUND_BYTES_MAX: usize = MESSAGE_BYTES_MAX as usize + 4;
 /// The longest record: the longest WRITE, or a call that is malformed but answered.
 const RECORD_BYTES_MAX: usize = TRANSFER_BYTES_MAX + GATHERED_BYTES_MAX;
 /// No call is executed while replies of so many bytes wait.
@@ -79,7 +81,8 @@ impl<B: Backend> NfsSession<B> {
     /// The most memory that a connection takes in this session, in bytes: what the program charges for it.
     pub const BYTES_MAX: u64 = {
         // Buffers of replies and of gathered calls grow by doubling.
-        let buffers = 2 * (REPLIES_BYTES_MAX + LISTING_BYTES_MAX + GATHERED_BYTES_MAX);
+        let reply = MESSAGE_BYTES_MAX as usize;
+        let buffers = 2 * (REPLIES_BYTES_MAX + reply + COMPOUND_BYTES_MAX);
         (buffers + TURN_BYTES_MAX + 4096) as u64
     };
     /// The least capacity in bytes of the send lists that it is given.
@@ -163,8 +166,13 @@ impl<B: Backend> NfsSession<B> {
             self.gathered = head;
             return self.take_data(rest, backend);
         }
+        let longest = if Call::is_compound(&self.gathered) {
+            COMPOUND_BYTES_MAX
+        } else {
+            GATHERED_BYTES_MAX
+        };
         // One byte more than the longest call makes a longer one malformed.
-        let room = (GATHERED_BYTES_MAX + 1).saturating_sub(self.gathered.len());
+        let room = (longest + 1).saturating_sub(self.gathered.len());
         self.gathered
             .extend_from_slice(&rest[..rest.len().min(room)]);
     }

@@ -18,8 +18,8 @@ mod write;
 use crate::xdr::{Reader, Writer};
 use crate::{Backend, Procedure};
 
-pub(crate) use file::link_path;
-pub(crate) use handle::{HANDLE_BYTES_MAX, write_handle};
+pub(crate) use file::{access_bits, link_path};
+pub(crate) use handle::{HANDLE_BYTES_MAX, Handle, write_handle};
 pub(crate) use place::{Context, Fault, look_up_path};
 pub(crate) use placed::PlacedRead;
 pub(crate) use read::{

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ::nfs::{Export, ExportId, Procedure, Refusal, ReplyCache};
+use ::nfs::{Clients, Export, ExportId, Procedure, Refusal, ReplyCache};
 use block::{Access, HostIdentity};
 use net::{ConnectionId, ReactorHandle};
 use uuid::Uuid;
@@ -57,6 +57,8 @@ pub(crate) struct Exports {
     /// By their IDs.
     shares: Mutex<Arc<[Arc<Share>]>>,
     replies: Mutex<ReplyCache>,
+    /// What clients of NFSv4 hold, whichever connections they use.
+    clients: Mutex<Clients>,
     mounts: Mutex<Mounts>,
     /// See [`nfs::Backend::write_verifier`].
     verifier: [u8; 8],
@@ -64,11 +66,14 @@ pub(crate) struct Exports {
 
 impl Exports {
     pub(crate) fn new() -> Self {
-        let (verifier, _) = Uuid::new_v4().as_u64_pair();
+        let (verifier, start) = Uuid::new_v4().as_u64_pair();
+        // Its lower bits are random; zero is what no client ID begins with.
+        let start = (start as u32).max(1);
         Self {
             generation: AtomicU64::new(0),
             shares: Mutex::new(Arc::new([])),
             replies: Mutex::default(),
+            clients: Mutex::new(Clients::new(start)),
             mounts: Mutex::default(),
             verifier: verifier.to_be_bytes(),
         }
@@ -96,6 +101,10 @@ impl Exports {
         use_cache(&mut lock(&self.replies));
     }
 
+    pub(crate) fn with_clients(&self, use_clients: &mut dyn FnMut(&mut Clients)) {
+        use_clients(&mut lock(&self.clients));
+    }
+
     pub(crate) fn with_mounts<R>(&self, use_mounts: impl FnOnce(&mut Mounts) -> R) -> R {
         use_mounts(&mut lock(&self.mounts))
     }
@@ -114,9 +123,9 @@ pub(crate) struct Mounts(VecDeque<(IpAddr, Vec<u8>)>);
 const MOUNTS_MAX: usize = 256;
 /// The longest path that is remembered.
 const MOUNT_PATH_LEN_MAX: usize = 1024;
-/// The most memory that the replies and mounts of all clients take, in bytes.
+/// The most memory that the replies, the state and the mounts of all clients take, in bytes.
 pub(crate) const SHARED_BYTES: u64 =
-    (ReplyCache::BYTES_MAX + MOUNTS_MAX * (MOUNT_PATH_LEN_MAX + 128)) as u64;
+    (ReplyCache::BYTES_MAX + Clients::BYTES_MAX + MOUNTS_MAX * (MOUNT_PATH_LEN_MAX + 128)) as u64;
 
 impl Mounts {
     pub(crate) fn add(&mut self, client: IpAddr, path: &[u8]) {

@@ -149,6 +149,11 @@ impl Peer {
         self.call_program(server, (100_005, 3, procedure), &arguments)
     }
 
+    /// Calls COMPOUND of NFS version 4 and returns the results.
+    pub fn compound(&mut self, server: &mut TestServer, arguments: Arguments) -> Reply {
+        self.call_program(server, (100_003, 4, 1), &arguments)
+    }
+
     fn call_program(
         &mut self,
         server: &mut TestServer,

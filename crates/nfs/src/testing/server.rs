@@ -6,7 +6,9 @@ use std::time::Instant;
 
 use file_tree::FileTree;
 
-use crate::{Backend, Completed, Export, ExportId, ExportOptions, Refusal, ReplyCache, Squash};
+use crate::{
+    Backend, Clients, Completed, Export, ExportId, ExportOptions, Refusal, ReplyCache, Squash,
+};
 
 /// Exports, replies and counts of a server. One value is the backend of all its connections, which come from one client.
 pub struct TestServer {
@@ -23,6 +25,7 @@ pub struct TestServer {
     /// See [`Backend::client`].
     pub client: IpAddr,
     replies: ReplyCache,
+    clients: Clients,
 }
 
 impl TestServer {
@@ -50,6 +53,7 @@ impl TestServer {
             verifier: *b"instance",
             client: Ipv4Addr::LOCALHOST.into(),
             replies: ReplyCache::default(),
+            clients: Clients::new(0x5eed),
         }
     }
 
@@ -106,6 +110,10 @@ impl Backend for TestServer {
 
     fn with_replies(&mut self, use_cache: &mut dyn FnMut(&mut ReplyCache)) {
         use_cache(&mut self.replies);
+    }
+
+    fn with_clients(&mut self, use_clients: &mut dyn FnMut(&mut Clients)) {
+        use_clients(&mut self.clients);
     }
 
     fn count(&mut self, completed: &Completed, _: Instant) {

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ::nfs::{Backend, Completed, Export, ExportId, Procedure, Refusal, ReplyCache};
+use ::nfs::{Backend, Clients, Completed, Export, ExportId, Procedure, Refusal, ReplyCache};
 use block::{OpKind, Pinned};
 use net::{Accepted, Attachment, CloseReason, Reactors};
 use nvme::controller::PortalNumber;
@@ -260,6 +260,10 @@ impl Backend for NfsBackend {
 
     fn with_replies(&mut self, use_cache: &mut dyn FnMut(&mut ReplyCache)) {
         self.core.exports.with_replies(use_cache);
+    }
+
+    fn with_clients(&mut self, use_clients: &mut dyn FnMut(&mut Clients)) {
+        self.core.exports.with_clients(use_clients);
     }
 
     fn count(&mut self, completed: &Completed, now: Instant) {
