@@ -137,8 +137,9 @@ pub struct TreeLimits {
 /// A tree of files. Shared by every session that serves it; all methods take `&self`, are safe
 /// from any thread, and do not wait for storage. Each operation takes effect as a whole or not at
 /// all, except that reads and writes of more than one page may see each other's parts. Permissions
-/// are checked as POSIX does, with one exception for clients without an open call: the owner of a
-/// regular file may always read and write it ([`read`](Self::read), [`write`](Self::write)).
+/// are checked as POSIX does, with exceptions for clients without an open call (RFC 1813 section
+/// 4.4): the owner of a regular file may always [`read`](Self::read) and [`write`](Self::write) it,
+/// and a caller who may execute it may read it.
 pub trait FileTree: Send + Sync {
     /// The root directory.
     fn root(&self) -> FileId;

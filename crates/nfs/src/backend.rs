@@ -22,8 +22,9 @@ pub struct Completed {
 
 /// What the session of one connection asks of the program around it.
 ///
-/// The access check (address, port, `secure`) is part of [`by_id`](Self::by_id) and [`by_path`](Self::by_path), which
-/// are called for every call and for every part of a long READ or WRITE. They must be cheap, and revoke access at once.
+/// The access check (address, port, `secure`) is part of [`by_id`](Self::by_id) and
+/// [`by_path`](Self::by_path), which are called for every call and for every part of a long READ or
+/// WRITE. They must be cheap, and revoke access at once.
 pub trait Backend {
     /// The export that a file handle names.
     fn by_id(&mut self, id: ExportId) -> Result<&Export, Refusal>;
@@ -31,14 +32,15 @@ pub trait Backend {
     /// The export with this path, `/NAME`. Paths below an export are resolved by the session.
     fn by_path(&mut self, path: &[u8]) -> Result<&Export, Refusal>;
 
-    /// Calls `take` with the path of each export that the client may learn of, and with the clients that may use it, as
-    /// text; no clients means everyone. For MOUNT EXPORT (`showmount -e`).
+    /// Calls `take` with the path of each export that the client may learn of, and with the clients
+    /// that may use it, as text; no clients means everyone. For MOUNT EXPORT (`showmount -e`).
     fn each_export(&mut self, take: &mut dyn FnMut(&str, &[String]));
 
     /// Calls `take` with the client and the path of each mount, for MOUNT DUMP (`showmount -a`).
     fn each_mount(&mut self, take: &mut dyn FnMut(&str, &[u8]));
 
-    /// The client has mounted a path: bookkeeping for [`each_mount`](Self::each_mount), which must be bounded.
+    /// The client has mounted a path: bookkeeping for [`each_mount`](Self::each_mount), which must
+    /// be bounded.
     fn mounted(&mut self, path: &[u8]);
 
     /// The client has unmounted a path, or all if `None`.
@@ -50,8 +52,9 @@ pub trait Backend {
     /// The client's address, to which replies in the cache belong.
     fn client(&self) -> IpAddr;
 
-    /// Calls `use_cache` with the replies that all connections share, under a lock of the program's. Called twice for
-    /// each call that must not be executed twice, and never for READ, WRITE or a call that only asks.
+    /// Calls `use_cache` with the replies that all connections share, under a lock of the
+    /// program's. Called twice for each call that must not be executed twice, and never for READ,
+    /// WRITE or a call that only asks.
     fn with_replies(&mut self, use_cache: &mut dyn FnMut(&mut ReplyCache));
 
     /// A call is complete. For counters and latency: the reply leaves when the runtime next sends.

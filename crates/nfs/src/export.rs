@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use file_tree::FileTree;
 
-/// Names an export in file handles: the UUID of the share. A file handle is this, the file's number and its generation:
-/// 32 bytes.
+/// Names an export in file handles: the UUID of the share. A file handle is this, the file's number
+/// and its generation: 32 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ExportId(pub [u8; 16]);
 
@@ -21,7 +21,8 @@ pub enum Squash {
     All,
 }
 
-/// How clients may use an export. The default is `rw,sync,secure,root_squash,anonuid=65534,anongid=65534`.
+/// How clients may use an export. The default is
+/// `rw,sync,secure,root_squash,anonuid=65534,anongid=65534`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExportOptions {
     /// Changes are refused (`ro`).

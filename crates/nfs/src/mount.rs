@@ -76,7 +76,8 @@ fn mount<B: Backend>(
     Ok(Status::Ok)
 }
 
-/// Splits a path into that of an export, a slash and one component, and the path of a directory below it.
+/// Splits a path into that of an export, a slash and one component, and the path of a directory
+/// below it.
 fn split(path: &[u8]) -> (&[u8], &[u8]) {
     let is_slash = |byte: &u8| *byte == b'/';
     match path.iter().skip(1).position(is_slash) {

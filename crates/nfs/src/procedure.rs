@@ -38,7 +38,8 @@ pub enum Procedure {
 }
 
 impl Procedure {
-    /// Every procedure, in the order of [`index`](Self::index): NFS first, by number, then MOUNT, by number.
+    /// Every procedure, in the order of [`index`](Self::index): NFS first, by number, then MOUNT,
+    /// by number.
     pub const ALL: [Self; 28] = [
         Self::Null,
         Self::GetAttr,
@@ -126,7 +127,8 @@ impl Procedure {
         }
     }
 
-    /// Whether a second execution would have another result, so that its reply is kept: RFC 1813 section 4.5.
+    /// Whether a second execution would have another result, so that its reply is kept: RFC 1813
+    /// section 4.5.
     pub(crate) const fn is_kept(self) -> bool {
         matches!(
             self,
@@ -142,8 +144,9 @@ impl Procedure {
         )
     }
 
-    /// Whether a call without credentials (AUTH_NONE) may use it: those that reach no file of a user's, and FSINFO, which
-    /// a client calls before it knows how to authenticate (RFC 2623 section 2.3.2).
+    /// Whether a call without credentials (AUTH_NONE) may use it: those that reach no file of a
+    /// user's, and FSINFO, which a client calls before it knows how to authenticate (RFC 2623
+    /// section 2.3.2).
     pub(crate) const fn allows_no_credential(self) -> bool {
         self.is_mount() && !matches!(self, Self::Mnt) || matches!(self, Self::Null | Self::FsInfo)
     }

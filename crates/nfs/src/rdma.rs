@@ -6,7 +6,8 @@
 //! - [`accept`] — the answer to a connection request;
 //! - [`wire`] — headers and private data.
 //!
-//! Inside: `chunks` (the lists of a header), `slot` (a call that arrives), `inbound` (RDMA READs of a call's data), and
+//! Inside: `chunks` (the lists of a header), `slot` (a call that arrives), `inbound` (RDMA READs of
+//! a call's data), and
 //! `outbound` (RDMA WRITEs of a reply's data, and messages).
 
 mod chunks;

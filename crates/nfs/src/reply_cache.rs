@@ -8,12 +8,14 @@ use crate::Procedure;
 use crate::rpc::Call;
 use crate::xdr::Writer;
 
-/// The duplicate request cache: replies to the last calls of each client that change more than a repetition would. A
-/// client that reconnects sends the calls again whose replies it has not seen; it gets the same replies.
+/// The duplicate request cache: replies to the last calls of each client that change more than a
+/// repetition would. A client that reconnects sends the calls again whose replies it has not seen;
+/// it gets the same replies.
 ///
-/// The program owns one, which outlives connections, and lends it to sessions ([`Backend::with_replies`]). It grows to
-/// at most [`BYTES_MAX`](Self::BYTES_MAX) bytes. Clients do not evict each other's replies while there is room, and the
-/// client that has not called for the longest time is evicted first.
+/// The program owns one, which outlives connections, and lends it to sessions
+/// ([`Backend::with_replies`]). It grows to at most [`BYTES_MAX`](Self::BYTES_MAX) bytes. Clients
+/// do not evict each other's replies while there is room, and the client that has not called for
+/// the longest time is evicted first.
 ///
 /// [`Backend::with_replies`]: crate::Backend::with_replies
 #[derive(Debug, Default)]
@@ -64,16 +66,18 @@ pub(crate) enum Known {
     Replied,
 }
 
-/// The longest reply that is kept: RPC header, status, handle, attributes, and two wcc_data take less.
+/// The longest reply that is kept: RPC header, status, handle, attributes, and two wcc_data take
+/// less.
 pub(crate) const REPLY_LEN_MAX: usize = 288;
-/// Replies kept per client: as many calls as a client may have in flight at once when it loses its connection.
+/// Replies kept per client: as many calls as a client may have in flight at once when it loses its
+/// connection.
 const CLIENT_ENTRIES_MAX: usize = 256;
 /// Replies kept in all.
 const ENTRIES_MAX: usize = 16 << 10;
 /// Clients with replies.
 const CLIENTS_MAX: usize = 256;
-/// How long a reply is kept. Clients retransmit within seconds after a reconnection; afterwards an xid may be that of
-/// another call.
+/// How long a reply is kept. Clients retransmit within seconds after a reconnection; afterwards an
+/// xid may be that of another call.
 const LIFETIME: Duration = Duration::from_secs(120);
 
 impl ReplyCache {

@@ -34,7 +34,8 @@ pub(crate) struct CallHeader {
 
 const _: () = assert!(size_of::<CallHeader>() == 24);
 
-/// The header of a reply to a call that was accepted (rpc_msg, reply_body and accepted_reply), up to accept_stat.
+/// The header of a reply to a call that was accepted (rpc_msg, reply_body and accepted_reply), up
+/// to accept_stat.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct AcceptedHeader {
@@ -117,8 +118,8 @@ pub(crate) enum AuthError {
 }
 
 impl<'a> Call<'a> {
-    /// Reads a call up to its arguments. The checks are in the order of the fields, except that a program's absence is
-    /// reported before an invalid credential of its caller.
+    /// Reads a call up to its arguments. The checks are in the order of the fields, except that a
+    /// program's absence is reported before an invalid credential of its caller.
     pub(crate) fn parse(record: &'a [u8]) -> Result<Self, (u32, Reject)> {
         let xid = match record.split_first_chunk::<8>() {
             Some(([a, b, c, d, message_type @ ..], _))

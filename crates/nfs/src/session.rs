@@ -7,8 +7,8 @@
 //!    └──► backlog: input behind a READ, or behind more replies than are kept; nothing is received meanwhile
 //! ```
 //!
-//! Calls are executed and answered in the order of their arrival. Memory is bounded whatever the peer does: data of WRITE
-//! and READ are not kept, and input is not taken while output waits.
+//! Calls are executed and answered in the order of their arrival. Memory is bounded whatever the
+//! peer does: data of WRITE and READ are not kept, and input is not taken while output waits.
 
 use std::marker::PhantomData;
 use std::time::Instant;
@@ -23,8 +23,8 @@ use crate::v3::{
 };
 use crate::{Backend, SessionError};
 
-/// The server's end of one TCP connection: record marking, RPC with AUTH_NONE and AUTH_SYS, programs NFS (100003) and
-/// MOUNT (100005), both of version 3.
+/// The server's end of one TCP connection: record marking, RPC with AUTH_NONE and AUTH_SYS,
+/// programs NFS (100003) and MOUNT (100005), both of version 3.
 pub struct NfsSession<B> {
     records: RecordReader,
     body: Body,
@@ -65,18 +65,20 @@ enum Body {
 
 /// The longest call other than WRITE that is read in whole; what is longer is malformed.
 const GATHERED_BYTES_MAX: usize = 16 << 10;
-/// The longest WRITE up to its data: the call's head, a handle, offset, count, stability and the length of the data.
+/// The longest WRITE up to its data: the call's head, a handle, offset, count, stability and the
+/// length of the data.
 pub(crate) const WRITE_HEAD_BYTES_MAX: usize =
     CALL_HEAD_BYTES_MAX + 4 + HANDLE_BYTES_MAX + 8 + 4 + 4 + 4;
 /// The longest record: the longest WRITE, or a call that is malformed but answered.
 const RECORD_BYTES_MAX: usize = TRANSFER_BYTES_MAX + GATHERED_BYTES_MAX;
-/// No call is executed while replies of so many bytes wait.
+/// Calls are not executed while at least this many bytes of replies wait to be sent.
 const REPLIES_BYTES_MAX: usize = 64 << 10;
 /// What is received at a time besides data of a WRITE, and so the longest backlog.
 const TURN_BYTES_MAX: usize = 64 << 10;
 
 impl<B: Backend> NfsSession<B> {
-    /// The most memory that a connection takes in this session, in bytes: what the program charges for it.
+    /// The most memory that a connection takes in this session, in bytes: what the program charges
+    /// for it.
     pub const BYTES_MAX: u64 = {
         // Buffers of replies and of gathered calls grow by doubling.
         let buffers = 2 * (REPLIES_BYTES_MAX + LISTING_BYTES_MAX + GATHERED_BYTES_MAX);
@@ -144,7 +146,8 @@ impl<B: Backend> NfsSession<B> {
         }
     }
 
-    /// Takes bytes of a record that has not arrived as a whole. As soon as the head of a WRITE has, its data are written.
+    /// Takes bytes of a record that has not arrived as a whole. As soon as the head of a WRITE has,
+    /// its data are written.
     fn gather(&mut self, now: Instant, fragment: Fragment<'_>, backend: &mut B) {
         let Fragment {
             bytes,
@@ -169,7 +172,8 @@ impl<B: Backend> NfsSession<B> {
             .extend_from_slice(&rest[..rest.len().min(room)]);
     }
 
-    /// Begins a WRITE with what has arrived of it. `rest_len` is the length of what has not, if that is known.
+    /// Begins a WRITE with what has arrived of it. `rest_len` is the length of what has not, if
+    /// that is known.
     fn begin_write(
         &mut self,
         now: Instant,
@@ -249,7 +253,8 @@ impl<B: Backend> NfsSession<B> {
         self.backlog.extend_from_slice(input);
     }
 
-    /// Executes calls of the backlog. An invalid record ends the connection as if it had just arrived.
+    /// Executes calls of the backlog. An invalid record ends the connection as if it had just
+    /// arrived.
     fn take_backlog(&mut self, now: Instant, backend: &mut B) {
         let backlog = std::mem::take(&mut self.backlog);
         let mut input = &backlog[self.backlog_taken..];

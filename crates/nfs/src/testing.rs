@@ -1,4 +1,5 @@
-//! A server of a few exports, and a client that speaks to a session of it without sockets, for tests and fuzz targets.
+//! A server of a few exports, and a client that speaks to a session of it without sockets, for
+//! tests and fuzz targets.
 
 pub mod fuzz;
 mod peer;

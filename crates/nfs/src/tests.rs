@@ -18,7 +18,8 @@ use ramfs::{Quota, RamTree};
 
 use crate::testing::{Arguments, Peer, Reply, TestServer};
 
-/// An empty tree whose root directory everyone may change. Each look at its clock is a second later.
+/// An empty tree whose root directory everyone may change. Each look at its clock is a second
+/// later.
 pub(crate) fn tree() -> Arc<RamTree> {
     let seconds = AtomicI64::new(1);
     let clock = Arc::new(move || Timestamp {
@@ -112,7 +113,8 @@ impl Setup {
         self.peer.call(&mut self.server, procedure, arguments)
     }
 
-    /// Calls a procedure that fails without results besides optional attributes, and returns its status.
+    /// Calls a procedure that fails without results besides optional attributes, and returns its
+    /// status.
     pub(crate) fn status(&mut self, procedure: u32, arguments: Arguments) -> u32 {
         self.call(procedure, arguments).u32()
     }

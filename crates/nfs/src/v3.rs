@@ -67,8 +67,8 @@ pub(crate) fn execute<B: Backend>(
     }
 }
 
-/// How many bytes of zeros follow the status of a failure about whose file nothing is known: optional attributes that are
-/// absent.
+/// How many bytes of zeros follow the status of a failure about whose file nothing is known:
+/// optional attributes that are absent.
 pub(crate) const fn failure_len(procedure: Procedure) -> usize {
     /// post_op_attr or pre_op_attr, absent.
     const ABSENT: usize = 4;

@@ -74,8 +74,8 @@ impl<'a> Reader<'a> {
         Ok(*bytes)
     }
 
-    /// Variable-length opaque data or a string of at most `max_bytes` bytes (sections 4.10 and 4.11). The padding's value
-    /// is not checked, since some clients do not clear it.
+    /// Variable-length opaque data or a string of at most `max_bytes` bytes (sections 4.10 and
+    /// 4.11). The padding's value is not checked, since some clients do not clear it.
     pub(crate) fn opaque(&mut self, max_bytes: usize) -> Result<&'a [u8], Malformed> {
         let len = self.u32()? as usize;
         if len > max_bytes {
@@ -138,7 +138,8 @@ impl<'a> Writer<'a> {
         self.u32(u32::from(value));
     }
 
-    /// Variable-length opaque data or a string. Panics if it has 4 GiB, which no caller's bound allows.
+    /// Variable-length opaque data or a string. Panics if it has 4 GiB, which no caller's bound
+    /// allows.
     pub(crate) fn opaque(&mut self, bytes: &[u8]) {
         self.u32(u32::try_from(bytes.len()).expect("callers bound it"));
         self.bytes.extend_from_slice(bytes);

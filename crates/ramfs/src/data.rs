@@ -196,7 +196,8 @@ impl FileData {
     fn allocate(&self, space: &Space, page: u64, count: u64) -> Result<Run, FileError> {
         let charged = space.usage.charge_units(count, PAGE_BYTES)?;
         let hint = self.extents.hint(page);
-        // A page in the middle of a hole takes no slab of its own, or a sparse file would take a slab per page.
+        // A page in the middle of a hole takes no slab of its own, or a sparse file would take a
+        // slab per page.
         let grows = hint.is_some() && self.extents.pages() + charged >= APART_PAGES;
         let place = if grows { Place::Apart } else { Place::Shared };
         let run = space.pages.allocate(charged, hint, place);

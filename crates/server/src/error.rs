@@ -401,6 +401,24 @@ pub enum ErrorKind {
 }
 
 impl ServerError {
+    /// That of memory that was not allocated: the budget's, or what `other` makes of the rest.
+    pub(crate) fn of_memory(
+        error: volume::MemoryError,
+        other: impl FnOnce(volume::MemoryError) -> Self,
+    ) -> Self {
+        match error {
+            volume::MemoryError::OverBudget {
+                wanted_bytes,
+                free_bytes,
+                ..
+            } => Self::OverBudget {
+                needed_bytes: wanted_bytes,
+                free_bytes,
+            },
+            source => other(source),
+        }
+    }
+
     /// Its kind.
     pub fn kind(&self) -> ErrorKind {
         match self {

@@ -38,8 +38,8 @@ impl Share {
         self.access.check(who) > Access::Denied
     }
 
-    /// Why a connection from `peer` may not use the share, if so. Over RDMA a port says nothing: Linux's client binds none,
-    /// and the devices of a client are its administrator's.
+    /// Why a connection from `peer` may not use the share, if so. Over RDMA a port says nothing:
+    /// Linux's client binds none, and the devices of a client are its administrator's.
     pub(crate) fn refusal(&self, peer: SocketAddr, transport: Transport) -> Option<Refusal> {
         let is_port_free = peer.port() >= PORT_FREE_MIN && !transport.is_rdma();
         let is_port_refused = self.export.options.privileged_port && is_port_free;
@@ -105,8 +105,8 @@ impl Exports {
     }
 }
 
-/// Which client has mounted what, for `showmount -a`, oldest first. It is a hint: clients need not say
-/// when they unmount.
+/// Which client has mounted what, for `showmount -a`, oldest first. It is a hint: clients need not
+/// say when they unmount.
 #[derive(Default)]
 pub(crate) struct Mounts(VecDeque<(IpAddr, Vec<u8>)>);
 
@@ -197,8 +197,8 @@ impl Member {
     }
 }
 
-/// An ID for the files that a share holds from now on. Handles of files that it held before, or that a
-/// share of this name held before a restart, name none of these.
+/// An ID for the files that a share holds from now on. Handles of files that it held before, or
+/// that a share of this name held before a restart, name none of these.
 pub(crate) fn new_export_id() -> ExportId {
     ExportId(Uuid::new_v4().into_bytes())
 }

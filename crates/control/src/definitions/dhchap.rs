@@ -30,10 +30,12 @@ pub struct DhChap {
 #[serde(deny_unknown_fields)]
 #[schema(as = DhChap)]
 pub(crate) struct DhChapForm {
-    /// The host's secret, as `ramport host keygen` or `nvme gen-dhchap-key` prints it. `(hidden)` keeps the stored one.
+    /// The host's secret, as `ramport host keygen` or `nvme gen-dhchap-key` prints it. `(hidden)`
+    /// keeps the stored one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     secret: Option<String>,
-    /// A file whose first line is the secret. Other users must not be able to read it. Only `ramport apply` reads it.
+    /// A file whose first line is the secret. Other users must not be able to read it. Only
+    /// `ramport apply` reads it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "host.secret")]
     secret_file: Option<PathBuf>,
@@ -51,11 +53,13 @@ pub(crate) struct DhChapForm {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "ctrl.secret")]
     ctrl_secret_file: Option<PathBuf>,
-    /// The only hash function to accept: `sha256`, `sha384` or `sha512`. Absent: the first that the host offers.
+    /// The only hash function to accept: `sha256`, `sha384` or `sha512`. Absent: the first that the
+    /// host offers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "sha256")]
     hash: Option<Text<DhChapHash>>,
-    /// The groups to accept: `any` (the smallest that the host offers, or none if it offers none), `none`, `ffdhe2048`,
+    /// The groups to accept: `any` (the smallest that the host offers, or none if it offers none),
+    /// `none`, `ffdhe2048`,
     /// `ffdhe3072`, `ffdhe4096`, `ffdhe6144` or `ffdhe8192`.
     #[serde(default, skip_serializing_if = "is_any")]
     #[schema(value_type = String, default = "any", example = "ffdhe2048")]

@@ -11,7 +11,8 @@ use volume::ByteSize;
 use super::ShareOptions;
 use crate::text::{Size, Text};
 
-/// A share: a tree of files that clients mount over NFS. Its name is the path of its export: `/NAME`.
+/// A share: a tree of files that clients mount over NFS. Its name is the path of its export:
+/// `/NAME`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Share {
@@ -25,11 +26,12 @@ pub struct Share {
     /// How many files, directories and links it may hold.
     #[schema(value_type = u64, default = 1_048_576)]
     pub files_max: NonZeroU64,
-    /// Addresses and ranges from which clients may use it. Without a list it is not served through a portal that other
-    /// machines can reach.
+    /// Addresses and ranges from which clients may use it. Without a list it is not served through
+    /// a portal that other machines can reach.
     #[schema(value_type = Vec<String>, example = json!(["192.0.2.0/24"]))]
     pub clients: Vec<Text<AddressRange>>,
-    /// What clients may do, in the words of exports(5): `rw` or `ro`, `sync` or `async`, `secure` or `insecure`,
+    /// What clients may do, in the words of exports(5): `rw` or `ro`, `sync` or `async`, `secure`
+    /// or `insecure`,
     /// `root_squash`, `no_root_squash` or `all_squash`, `anonuid=N`, `anongid=N`. What is not named has its default.
     #[schema(
         value_type = String,

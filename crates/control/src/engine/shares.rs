@@ -28,12 +28,13 @@ pub struct ShareView {
     pub quota_bytes: Option<u64>,
     /// How many files, directories and links it may hold.
     pub files_max: u64,
-    /// Addresses and ranges from which clients may use it. Without a list it is not served through a portal that other
-    /// machines can reach.
+    /// Addresses and ranges from which clients may use it. Without a list it is not served through
+    /// a portal that other machines can reach.
     pub clients: Vec<String>,
     /// All options, in the words of exports(5).
     pub options: String,
-    /// When its tree of files was made, in seconds since 1970. A restart, and erasing it, make another.
+    /// When its tree of files was made, in seconds since 1970. A restart, and erasing it, make
+    /// another.
     pub created_unix_s: u64,
     /// Memory that its files take.
     pub used_bytes: u64,
@@ -45,7 +46,8 @@ pub struct ShareView {
     pub contents: Contents,
     /// Sessions that use it.
     pub sessions: usize,
-    /// What clients have done, by procedure of NFS and MOUNT. Those that were not called are not listed.
+    /// What clients have done, by procedure of NFS and MOUNT. Those that were not called are not
+    /// listed.
     pub statistics: BTreeMap<String, KindView>,
 }
 
@@ -53,7 +55,8 @@ pub struct ShareView {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SharePatch {
-    /// The memory that its files may take; null: what the memory budget has. Files that take more already stay.
+    /// The memory that its files may take; null: what the memory budget has. Files that take more
+    /// already stay.
     #[serde(
         skip_serializing_if = "Option::is_none",
         deserialize_with = "crate::definitions::some"
@@ -102,7 +105,8 @@ impl Engine {
         self.commit(&mut store, vec![change], Force::No, |_| false)
     }
 
-    /// Changes a share while clients use it. Those that are no longer allowed are refused from now on.
+    /// Changes a share while clients use it. Those that are no longer allowed are refused from now
+    /// on.
     pub fn change_share(&self, name: &ShareName, patch: SharePatch) -> Result<(), EngineError> {
         let mut store = self.begin();
         let from = self.defined_share(name)?;
@@ -116,8 +120,8 @@ impl Engine {
         self.commit(&mut store, vec![change], Force::No, |_| false)
     }
 
-    /// Removes every file of a share; refused while sessions use it, unless forced. Clients that have it mounted have to mount
-    /// it again.
+    /// Removes every file of a share; refused while sessions use it, unless forced. Clients that
+    /// have it mounted have to mount it again.
     pub fn erase_share(&self, name: &ShareName, force: Force) -> Result<(), EngineError> {
         let _store = self.begin();
         self.defined_share(name)?;
@@ -127,7 +131,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Removes a share and its files; refused while sessions use it or it holds files, unless forced.
+    /// Removes a share and its files; refused while sessions use it or it holds files, unless
+    /// forced.
     pub fn remove_share(&self, name: &ShareName, force: Force) -> Result<(), EngineError> {
         let mut store = self.begin();
         self.defined_share(name)?;

@@ -8,7 +8,8 @@ use zerocopy::FromBytes;
 use super::wire::{ErrorCode, FIXED_BYTES, FixedHeader, Segment, VERSION, procedure};
 use crate::xdr::{Malformed, Reader, Writer};
 
-/// Where the data of a call and of its reply are in the client's memory, and to which message that belongs.
+/// Where the data of a call and of its reply are in the client's memory, and to which message that
+/// belongs.
 #[derive(Debug, Default)]
 pub(super) struct Chunks {
     pub(super) xid: u32,
@@ -18,7 +19,8 @@ pub(super) struct Chunks {
     pub(super) argument: Chunk,
     /// Where the argument is in the call.
     pub(super) position: usize,
-    /// The write list. Only the first chunk is used, since no reply has two results that may be placed.
+    /// The write list. Only the first chunk is used, since no reply has two results that may be
+    /// placed.
     results: Vec<Chunk>,
     /// How many of `results` the header has. The others are memory to be used again.
     results_len: usize,
@@ -41,7 +43,8 @@ pub(super) enum Form {
 /// Why a message is no call that can be executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// It has no reply: it is shorter than the fixed part of a header, or an error or RDMA_DONE (RFC 8166 section 4.2.2).
+    /// It has no reply: it is shorter than the fixed part of a header, or an error or RDMA_DONE
+    /// (RFC 8166 section 4.2.2).
     Ignored,
     /// The reply is an error.
     Error(ErrorCode),
@@ -129,8 +132,8 @@ impl Chunks {
         Ok(())
     }
 
-    /// The read list: segments of one position are a chunk. A call has at most one argument that may be in a chunk (RFC 8267
-    /// section 2), so at most one position other than 0 is allowed.
+    /// The read list: segments of one position are a chunk. A call has at most one argument that
+    /// may be in a chunk (RFC 8267 section 2), so at most one position other than 0 is allowed.
     fn read_read_list(
         &mut self,
         reader: &mut Reader<'_>,
@@ -171,8 +174,8 @@ impl Chunks {
         self.has_reply.then_some(&self.reply)
     }
 
-    /// The key of all segments, if they have the same: the reply may invalidate it. A client that has registered more keys
-    /// waits for its own invalidations anyway.
+    /// The key of all segments, if they have the same: the reply may invalidate it. A client that
+    /// has registered more keys waits for its own invalidations anyway.
     pub(super) fn only_key(&self) -> Option<RemoteKey> {
         let written = self.results().iter().chain(self.reply());
         let mut segments = [&self.call, &self.argument]
@@ -191,8 +194,8 @@ impl Chunks {
         FIXED_BYTES + 3 * 4 + results + self.reply().map_or(0, chunk)
     }
 
-    /// Writes the header of a reply of which `result_bytes` are in the first chunk of the write list, and `reply_bytes` in
-    /// the reply chunk. Segments have the lengths that were written.
+    /// Writes the header of a reply of which `result_bytes` are in the first chunk of the write
+    /// list, and `reply_bytes` in the reply chunk. Segments have the lengths that were written.
     pub(super) fn write_reply_header(
         &self,
         (procedure, credits): (u32, u32),

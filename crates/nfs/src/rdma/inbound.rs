@@ -1,7 +1,7 @@
 //! RDMA READs of calls and arguments that are in the client's memory.
 //!
-//! Reads are posted in the order of the calls, and their data arrive in the order of posting, so the data of one call follow
-//! those of the calls before it.
+//! Reads are posted in the order of the calls, and their data arrive in the order of posting, so
+//! the data of one call follow those of the calls before it.
 
 use std::collections::VecDeque;
 

@@ -107,8 +107,8 @@ impl Outbound {
         }
     }
 
-    /// Executes the call in a slot if it was not, and posts as much of its reply as fits. A call without a reply is done at
-    /// once.
+    /// Executes the call in a slot if it was not, and posts as much of its reply as fits. A call
+    /// without a reply is done at once.
     pub(super) fn poll<B: Backend>(
         &mut self,
         now: Instant,
@@ -193,7 +193,8 @@ impl Outbound {
         (!self.reply.is_empty()).then(|| self.choose(&slot.chunks))
     }
 
-    /// Data of a READ go into the write chunk. Without one, as many are read as the reply has room for.
+    /// Data of a READ go into the write chunk. Without one, as many are read as the reply has room
+    /// for.
     fn start_read<B: Backend>(
         &mut self,
         now: Instant,

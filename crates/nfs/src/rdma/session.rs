@@ -6,8 +6,9 @@
 //!                                                             └─► RDMA WRITEs of results, message
 //! ```
 //!
-//! A slot is a credit: a client that uses more than it was granted is disconnected. Replies are made one at a time, when the
-//! send queue takes them, so however many calls wait, memory is bounded by the slots and by one reply.
+//! A slot is a credit: a client that uses more than it was granted is disconnected. Replies are
+//! made one at a time, when the send queue takes them, so however many calls wait, memory is
+//! bounded by the slots and by one reply.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -45,8 +46,8 @@ pub struct Accepted<B> {
     pub private_data: [u8; size_of::<PrivateData>()],
 }
 
-/// Takes the private data of a connection request (RFC 8797 section 4). A client without private data of this format
-/// receives messages of up to 1024 bytes, and supports no remote invalidation.
+/// Takes the private data of a connection request (RFC 8797 section 4). A client without private
+/// data of this format receives messages of up to 1024 bytes, and supports no remote invalidation.
 pub fn accept<B: Backend>(now: Instant, private_data: &[u8]) -> Accepted<B> {
     let asked = PrivateData::parse(private_data);
     let own = INLINE_BYTES_MAX as u32;
@@ -72,8 +73,8 @@ pub fn accept<B: Backend>(now: Instant, private_data: &[u8]) -> Accepted<B> {
     }
 }
 
-/// The server's end of one connection over a queue pair: RPC-over-RDMA version 1 with the programs and versions of
-/// [`NfsSession`](crate::NfsSession).
+/// The server's end of one connection over a queue pair: RPC-over-RDMA version 1 with the programs
+/// and versions of [`NfsSession`](crate::NfsSession).
 #[derive(Debug)]
 pub struct RdmaSession<B> {
     slots: Box<[Slot]>,
@@ -94,13 +95,13 @@ impl<B> RdmaSession<B> {
     pub const CREDITS: u16 = CREDITS;
     /// The length of each receive in bytes.
     pub const RECEIVE_LEN_BYTES: u32 = INLINE_BYTES_MAX as u32;
-    /// Requests of the session's at once: a reply and two pieces of data for half of the calls. More would only wait in
-    /// another queue.
+    /// Requests of the session's at once: a reply and two pieces of data for half of the calls.
+    /// More would only wait in another queue.
     pub const SENDS: u16 = 96;
     /// The most RDMA READs at once.
     pub const READS_MAX: u8 = 16;
-    /// The most memory that a connection takes in this session besides its receives, in bytes: what the program charges for
-    /// it.
+    /// The most memory that a connection takes in this session besides its receives, in bytes: what
+    /// the program charges for it.
     pub const BYTES_MAX: u64 = {
         let slot = GATHERED_BYTES_MAX + size_of::<Slot>() + LISTS_BYTES_MAX;
         // The reply grows by doubling.

@@ -26,7 +26,8 @@ pub(super) struct Slot {
     bytes: Vec<u8>,
     pub(super) body: Body,
     pub(super) began: Instant,
-    /// Bytes that are read from the client's memory in all, that were asked for, and that have arrived.
+    /// Bytes that are read from the client's memory in all, that were asked for, and that have
+    /// arrived.
     remote_bytes: usize,
     arrived_bytes: usize,
     asked: Cursor,
@@ -58,7 +59,8 @@ pub(super) struct Cursor {
 
 /// Calls that a client may have in flight: a slot is a credit.
 pub(super) const CREDITS: u16 = 64;
-/// The longest call that is kept until all of it has arrived: SYMLINK, with the longest path that Linux allows, is shorter.
+/// The longest call that is kept until all of it has arrived: SYMLINK, with the longest path that
+/// Linux allows, is shorter.
 pub(super) const GATHERED_BYTES_MAX: usize = 8 << 10;
 /// The longest call: the longest WRITE, or a call that is malformed but answered.
 const CALL_BYTES_MAX: u64 = (TRANSFER_BYTES_MAX + GATHERED_BYTES_MAX) as u64;
@@ -66,7 +68,8 @@ const CALL_BYTES_MAX: u64 = (TRANSFER_BYTES_MAX + GATHERED_BYTES_MAX) as u64;
 pub(super) const INLINE_BYTES_MAX: usize = 4096;
 
 impl Cursor {
-    /// The next piece to move if `left_bytes` bytes are left, and moves on. `None` at the end of the segments.
+    /// The next piece to move if `left_bytes` bytes are left, and moves on. `None` at the end of
+    /// the segments.
     pub(super) fn next<'a>(
         &mut self,
         mut segments: impl Iterator<Item = &'a RemoteBuffer>,
@@ -138,7 +141,8 @@ impl Slot {
             self.bytes.extend_from_slice(bytes);
             return Ok(());
         }
-        // Such an argument is the call's last, so nothing but padding follows (RFC 8166 section 3.4.5).
+        // Such an argument is the call's last, so nothing but padding follows (RFC 8166 section
+        // 3.4.5).
         let (position, remote) = (self.chunks.position, chunk_bytes(&self.chunks.argument));
         let (head, rest) = bytes.split_at_checked(position).ok_or(ErrorCode::Chunk)?;
         if position % UNIT_BYTES != 0 || rest.len() >= UNIT_BYTES || remote > CALL_BYTES_MAX {
@@ -165,7 +169,8 @@ impl Slot {
         Ok(())
     }
 
-    /// A WRITE whose data, and nothing else, are in a chunk, with their padding or without (RFC 8166 section 3.4.5).
+    /// A WRITE whose data, and nothing else, are in a chunk, with their padding or without (RFC
+    /// 8166 section 3.4.5).
     fn begin_reduced_write(
         &mut self,
         now: Instant,
@@ -290,8 +295,8 @@ impl Slot {
     }
 }
 
-/// Whether `len` bytes are the data of a WRITE that begins with `head`, with their padding or without. Their length is the
-/// last word of the head.
+/// Whether `len` bytes are the data of a WRITE that begins with `head`, with their padding or
+/// without. Their length is the last word of the head.
 fn is_data_of(head: &[u8], len: usize) -> bool {
     let expected = head.last_chunk().map_or(0, |len| u32::from_be_bytes(*len)) as usize;
     len == expected || len == expected + padding(expected)

@@ -82,7 +82,8 @@ impl Setup {
         (RdmaHeader::message(self.xid), call)
     }
 
-    /// Calls with a header that `change` has changed. Returns the header of the reply, and what follows.
+    /// Calls with a header that `change` has changed. Returns the header of the reply, and what
+    /// follows.
     fn call(
         &mut self,
         number: u32,

@@ -72,7 +72,8 @@ const _: () = assert!(size_of::<Segment>() == SEGMENT_BYTES);
 /// The length of a segment in bytes.
 pub const SEGMENT_BYTES: usize = 16;
 
-/// The private data of a connection request, and of the reply that accepts it (RFC 8797 section 4.1).
+/// The private data of a connection request, and of the reply that accepts it (RFC 8797 section
+/// 4.1).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -97,12 +98,13 @@ const MAGIC: u32 = 0xF6AB_0E18;
 const FORMAT_VERSION: u8 = 1;
 /// R.
 const INVALIDATES: u8 = 1;
-/// The unit of sizes in bytes, and the inline threshold of peers that send no private data (RFC 8166 section 3.3.2).
+/// The unit of sizes in bytes, and the inline threshold of peers that send no private data (RFC
+/// 8166 section 3.3.2).
 pub const SIZE_UNIT_BYTES: u32 = 1024;
 
 impl PrivateData {
-    /// Private data of a peer that sends and receives messages of up to `message_bytes`, a multiple of 1024 up to
-    /// 262,144.
+    /// Private data of a peer that sends and receives messages of up to `message_bytes`, a multiple
+    /// of 1024 up to 262,144.
     pub const fn new(message_bytes: u32, invalidates: bool) -> Self {
         let size = (message_bytes / SIZE_UNIT_BYTES - 1) as u8;
         Self {

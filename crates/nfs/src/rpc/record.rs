@@ -10,7 +10,8 @@
 
 use crate::SessionError;
 
-/// Cuts a stream into fragments of records, in any chunking. It keeps no bytes except those of a fragment's header.
+/// Cuts a stream into fragments of records, in any chunking. It keeps no bytes except those of a
+/// fragment's header.
 #[derive(Debug, Default)]
 pub(crate) struct RecordReader {
     header: [u8; 4],
@@ -44,7 +45,8 @@ impl Fragment<'_> {
 const LAST: u32 = 1 << 31;
 
 impl RecordReader {
-    /// Takes what belongs together from the front of the input. `None` if the input is used up before that.
+    /// Takes what belongs together from the front of the input. `None` if the input is used up
+    /// before that.
     pub(crate) fn next<'a>(
         &mut self,
         input: &mut &'a [u8],

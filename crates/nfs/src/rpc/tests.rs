@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// A call of NULL with AUTH_NONE, and of GETATTR with AUTH_SYS: stamp 1, machine "host", user 1000, group 100, groups 100
-/// and 27.
+/// A call of NULL with AUTH_NONE, and of GETATTR with AUTH_SYS: stamp 1, machine "host", user 1000,
+/// group 100, groups 100 and 27.
 const NULL_CALL: [u8; 40] = [
     0x12, 0x34, 0x56, 0x78, 0, 0, 0, 0, 0, 0, 0, 2, 0x00, 0x01, 0x86, 0xa3, 0, 0, 0, 3, 0, 0, 0, 0,
     0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,

@@ -6,8 +6,8 @@ use file_tree::FileTree;
 
 use super::{Peer, RdmaPeer, TestServer};
 
-/// A stream of bytes to a session, in pieces of a length that the first byte gives. Replies are records, each of one
-/// fragment, whatever the input is.
+/// A stream of bytes to a session, in pieces of a length that the first byte gives. Replies are
+/// records, each of one fragment, whatever the input is.
 pub fn session(tree: Arc<dyn FileTree>, input: &[u8]) {
     let Some((&piece, stream)) = input.split_first() else {
         return;
@@ -25,9 +25,9 @@ pub fn session(tree: Arc<dyn FileTree>, input: &[u8]) {
     }
 }
 
-/// Messages to a session over a queue pair, each behind its length in two bytes. The client's keys are 1 to 4, of memory of
-/// 64 bytes to 256 KiB. Each message that is received has a valid header, and each call is done when the session has
-/// nothing to do.
+/// Messages to a session over a queue pair, each behind its length in two bytes. The client's keys
+/// are 1 to 4, of memory of 64 bytes to 256 KiB. Each message that is received has a valid header,
+/// and each call is done when the session has nothing to do.
 pub fn rdma(tree: Arc<dyn FileTree>, input: &[u8]) {
     const MEMORY_BYTES: [usize; 4] = [64, 4 << 10, 64 << 10, 256 << 10];
     let mut server = TestServer::new(tree);

@@ -27,7 +27,8 @@ pub struct Peer {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Arguments(pub Vec<u8>);
 
-/// The results of a call, from which they are read in their order. Panics if they are not as expected.
+/// The results of a call, from which they are read in their order. Panics if they are not as
+/// expected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
     bytes: Vec<u8>,

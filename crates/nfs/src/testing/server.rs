@@ -8,13 +8,15 @@ use file_tree::FileTree;
 
 use crate::{Backend, Completed, Export, ExportId, ExportOptions, Refusal, ReplyCache, Squash};
 
-/// Exports, replies and counts of a server. One value is the backend of all its connections, which come from one client.
+/// Exports, replies and counts of a server. One value is the backend of all its connections, which
+/// come from one client.
 pub struct TestServer {
     /// What is exported.
     pub exports: Vec<Export>,
     /// The path of an export that the client may not use.
     pub denied: Option<String>,
-    /// Completed calls since the value was last cleared, the last [`TestServer::COMPLETED_MAX`] of them.
+    /// Completed calls since the value was last cleared, the last [`TestServer::COMPLETED_MAX`] of
+    /// them.
     pub completed: Vec<Completed>,
     /// Mounted paths.
     pub mounts: Vec<Vec<u8>>,

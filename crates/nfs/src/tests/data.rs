@@ -355,7 +355,8 @@ fn pipelined(file: &[u8], operations: &[Operation], fragment: usize) -> Vec<u8> 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Pipelined calls, in fragments and pieces of any length, have the results that a file in a vector has.
+    /// Pipelined calls, in fragments and pieces of any length, have the results that a file in a
+    /// vector has.
     #[test]
     fn calls_have_their_results_in_order_however_they_arrive(
         operations in prop::collection::vec(operation(), 1..12),

@@ -12,7 +12,8 @@ use crate::testing::{Peer, record};
 use crate::xdr::Writer;
 
 impl Setup {
-    /// Sends a call with an xid on a new connection. Returns the reply's bytes, or nothing if there is none.
+    /// Sends a call with an xid on a new connection. Returns the reply's bytes, or nothing if there
+    /// is none.
     fn send_anew(&mut self, call: &[u8]) -> Option<Vec<u8>> {
         let mut peer = Peer::default();
         peer.now = self.peer.now;

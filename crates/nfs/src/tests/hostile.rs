@@ -234,7 +234,8 @@ fn a_peer_that_does_not_read_is_not_read() {
 }
 
 proptest! {
-    /// Bytes of calls that are changed anywhere have a well-formed reply, or none, and nothing panics.
+    /// Bytes of calls that are changed anywhere have a well-formed reply, or none, and nothing
+    /// panics.
     #[test]
     fn changed_calls_do_no_harm(
         changes in prop::collection::vec((0..22_usize, any::<prop::sample::Index>(), any::<u8>()), 1..60),

@@ -140,11 +140,7 @@ pub(super) fn rename<B: Backend>(
         Err(status) => {
             out.u32(status as u32);
             place.write_unchanged(out);
-            match to_directory {
-                Ok(file) => place.write_other_unchanged(file, out),
-                // Both parts of the wcc_data of a directory of another export are absent.
-                Err(_) => out.zeros(8),
-            }
+            place.write_other_unchanged(to_directory, out);
             status
         }
     })
@@ -173,10 +169,7 @@ pub(super) fn link<B: Backend>(
         }
         Err(status) => {
             place.write_status(status, out);
-            match directory {
-                Ok(file) => place.write_other_unchanged(file, out),
-                Err(_) => out.zeros(8),
-            }
+            place.write_other_unchanged(directory, out);
             status
         }
     })

@@ -114,7 +114,8 @@ pub(super) fn read_link<B: Backend>(
     let place = context.open(handle)?;
     let begin = out.len();
     out.u32(Status::Ok as u32);
-    // The attributes precede the path, and are known with it. Of a link they change only by its attributes.
+    // The attributes precede the path, and are known with it. Of a link they change only by its
+    // attributes.
     place.write_after(place.attributes().as_ref(), out);
     let read = place
         .tree()

@@ -11,8 +11,8 @@ use crate::xdr::{Malformed, Reader, Writer};
 /// The longest handle in bytes that the specification allows (NFS3_FHSIZE, RFC 1813 section 2.4).
 pub(crate) const HANDLE_BYTES_MAX: usize = 64;
 
-/// A file handle of ours. Clients do not interpret it; a forged one names an export that the client may use, or is
-/// refused, and then a file whose mode is checked.
+/// A file handle of ours. Clients do not interpret it; a forged one names an export that the client
+/// may use, or is refused, and then a file whose mode is checked.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct HandleBytes {
@@ -34,7 +34,8 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    /// Reads nfs_fh3. The inner error is that of a handle that is not one of ours, which is known by its length.
+    /// Reads nfs_fh3. The inner error is that of a handle that is not one of ours, which is known
+    /// by its length.
     pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Result<Self, Status>, Malformed> {
         let bytes = reader.opaque(HANDLE_BYTES_MAX)?;
         Ok(match HandleBytes::ref_from_bytes(bytes) {

@@ -13,9 +13,11 @@ use crate::xdr::{Reader, Writer, padding};
 /// The cookies behind `.` and `..`.
 const DOT: u64 = 1;
 const DOT_DOT: u64 = 2;
-/// cookieverf3. Cookies stay valid for as long as the directory exists, so it is always zero (RFC 1813 section 3.3.16).
+/// cookieverf3. Cookies stay valid for as long as the directory exists, so it is always zero (RFC
+/// 1813 section 3.3.16).
 const VERIFIER: [u8; 8] = [0; 8];
-/// What a list takes besides its entries: attributes, verifier, that no entry follows, and whether the list is complete.
+/// What a list takes besides its entries: attributes, verifier, that no entry follows, and whether
+/// the list is complete.
 const FRAME_BYTES: usize = PRESENT_BYTES + size_of_val(&VERIFIER) + 4 + 4;
 
 /// What is listed from where on, and how much of it.

@@ -1,4 +1,5 @@
-//! What a call's handle leads to: a file of an export, and the user as whom the export executes the call.
+//! What a call's handle leads to: a file of an export, and the user as whom the export executes the
+//! call.
 
 use file_tree::{Attributes, BeforeChange, Caller, FileError, FileId, FileTree, Name};
 
@@ -58,8 +59,8 @@ impl<B: Backend> Context<'_, B> {
         }
     }
 
-    /// The place that a handle names, and the file that another handle names. The inner error is that they are in
-    /// different exports.
+    /// The place that a handle names, and the file that another handle names. The inner error is
+    /// that they are in different exports.
     pub(crate) fn open_two(
         &mut self,
         first: Result<Handle, Status>,
@@ -97,7 +98,8 @@ impl<'a> Place<'a> {
         let (tree, caller, directory) = (self.tree(), self.caller(), self.file);
         let found = match name {
             b".." => tree.parent(&caller, directory),
-            // The parent is asked for only to learn that this is a directory which the caller may search.
+            // The parent is asked for only to learn that this is a directory which the caller may
+            // search.
             b"." => tree
                 .parent(&caller, directory)
                 .and_then(|_| tree.attributes(directory)),
@@ -148,9 +150,10 @@ impl<'a> Place<'a> {
         write_change(self.export.id, None, self.attributes().as_ref(), out);
     }
 
-    /// Writes wcc_data of another file of the export that the call did not change.
-    pub(crate) fn write_other_unchanged(&self, file: FileId, out: &mut Writer<'_>) {
-        let attributes = self.tree().attributes(file).ok();
+    /// Writes wcc_data of the second file of [`Context::open_two`], which the call did not change.
+    /// Both parts are absent if the file is of another export.
+    pub(crate) fn write_other_unchanged(&self, file: Result<FileId, Status>, out: &mut Writer<'_>) {
+        let attributes = file.ok().and_then(|file| self.tree().attributes(file).ok());
         write_change(self.export.id, None, attributes.as_ref(), out);
     }
 
@@ -170,8 +173,8 @@ impl<'a> Place<'a> {
     }
 }
 
-/// The attributes of the file that a path leads to from the root of an export, component by component. Symbolic links are
-/// not followed.
+/// The attributes of the file that a path leads to from the root of an export, component by
+/// component. Symbolic links are not followed.
 pub(crate) fn look_up_path(
     export: &Export,
     credential: &Credential,

@@ -82,8 +82,8 @@ impl PlacedRead {
         self.moved
     }
 
-    /// Reads the next bytes, at most as many as are left. If the file was cut off meanwhile, the rest of the room is zeros,
-    /// and nothing is left.
+    /// Reads the next bytes, at most as many as are left. If the file was cut off meanwhile, the
+    /// rest of the room is zeros, and nothing is left.
     pub(crate) fn fill<B: Backend>(
         &mut self,
         backend: &mut B,

@@ -37,7 +37,8 @@ pub(crate) enum Produced {
     Whole(Completed),
     /// The list is full.
     Part,
-    /// The rest of the announced data cannot be read any more: the connection must end, so that the client asks again.
+    /// The rest of the announced data cannot be read any more: the connection must end, so that the
+    /// client asks again.
     Broken,
 }
 
@@ -70,7 +71,8 @@ impl ReadCall {
         })
     }
 
-    /// Sends as much as fits. A reply of failure is written to `replies` instead. `head` is memory to be used again.
+    /// Sends as much as fits. A reply of failure is written to `replies` instead. `head` is memory
+    /// to be used again.
     pub(crate) fn produce<B: Backend>(
         &mut self,
         backend: &mut B,

@@ -69,8 +69,8 @@ impl Status {
         }
     }
 
-    /// The status of an operation on data. RFC 1813 sections 3.3.6, 3.3.7 and 3.3.21 name NFS3ERR_INVAL for files that
-    /// have none.
+    /// The status of an operation on data. RFC 1813 sections 3.3.6, 3.3.7 and 3.3.21 name
+    /// NFS3ERR_INVAL for files that have none.
     pub(crate) fn of_data(error: FileError) -> Self {
         match error {
             FileError::IsDirectory => Self::Invalid,

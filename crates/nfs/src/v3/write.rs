@@ -38,7 +38,8 @@ pub(crate) struct WriteCall {
     stable: StableHow,
     /// Data and padding that have not arrived.
     left: usize,
-    /// How many of the next bytes are to be written. The rest, beyond wtmax and the padding, is ignored.
+    /// How many of the next bytes are to be written. The rest, beyond wtmax and the padding, is
+    /// ignored.
     wanted: usize,
     progress: Progress,
 }
@@ -110,8 +111,8 @@ impl WriteCall {
         self.left
     }
 
-    /// Writes the next bytes of data, if they are no more than are left. It is called at least once, even if there are no
-    /// data.
+    /// Writes the next bytes of data, if they are no more than are left. It is called at least
+    /// once, even if there are no data.
     pub(crate) fn take<B: Backend>(
         &mut self,
         backend: &mut B,

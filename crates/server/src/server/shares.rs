@@ -42,8 +42,8 @@ impl Server {
     /// Creates a share without files.
     ///
     /// # Errors
-    /// If the name is taken, the share would be open to the network without an explicit setting, there
-    /// are too many shares, or memory could not be allocated.
+    /// If the name is taken, the share would be open to the network without an explicit setting,
+    /// there are too many shares, or memory could not be allocated.
     pub fn create_share(&self, definition: ShareDefinition) -> Result<(), ServerError> {
         let mut state = self.state();
         state.check_running()?;
@@ -69,8 +69,8 @@ impl Server {
         Ok(())
     }
 
-    /// Changes how a share is exported, and its quota. When this returns, no call is executed any more
-    /// by what was true before. Files stay even if they take more than a lower quota.
+    /// Changes how a share is exported, and its quota. When this returns, no call is executed any
+    /// more by what was true before. Files stay even if they take more than a lower quota.
     ///
     /// # Errors
     /// If there is no such share, or it would be open to the network without an explicit setting.
@@ -86,8 +86,8 @@ impl Server {
         self.finish_turns()
     }
 
-    /// Removes every file of a share. Clients have to mount it again: what they had open does not exist
-    /// any more.
+    /// Removes every file of a share. Clients have to mount it again: what they had open does not
+    /// exist any more.
     ///
     /// # Errors
     /// If there is no such share, sessions use it, unless forced, or memory could not be allocated.
@@ -106,7 +106,8 @@ impl Server {
         finished
     }
 
-    /// Removes a share with its files. Clients that use it learn that its files do not exist any more.
+    /// Removes a share with its files. Clients that use it learn that its files do not exist any
+    /// more.
     ///
     /// # Errors
     /// If there is no such share, or sessions use it, unless forced.
@@ -276,18 +277,8 @@ fn now() -> Timestamp {
 
 /// The error of a tree that could not be created.
 fn share_error(error: MemoryError, name: &ShareName) -> ServerError {
-    match error {
-        MemoryError::OverBudget {
-            wanted_bytes,
-            free_bytes,
-            ..
-        } => ServerError::OverBudget {
-            needed_bytes: wanted_bytes,
-            free_bytes,
-        },
-        source => ServerError::ShareMemory {
-            share: name.clone(),
-            source,
-        },
-    }
+    ServerError::of_memory(error, |source| ServerError::ShareMemory {
+        share: name.clone(),
+        source,
+    })
 }

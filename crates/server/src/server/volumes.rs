@@ -566,18 +566,8 @@ pub(super) fn volume_error(
 }
 
 fn memory_error(error: MemoryError, name: &VolumeName) -> ServerError {
-    match error {
-        MemoryError::OverBudget {
-            wanted_bytes,
-            free_bytes,
-            ..
-        } => ServerError::OverBudget {
-            needed_bytes: wanted_bytes,
-            free_bytes,
-        },
-        source => ServerError::Memory {
-            volume: name.clone(),
-            source,
-        },
-    }
+    ServerError::of_memory(error, |source| ServerError::Memory {
+        volume: name.clone(),
+        source,
+    })
 }

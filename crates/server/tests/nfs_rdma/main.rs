@@ -33,15 +33,16 @@ const REPLY_HEAD: usize = 24;
 struct Fixture {
     server: Server,
     udp_port: u16,
-    /// The last byte of the address of the client that connected last. All ends of RoCEv2 have the same port.
+    /// The last byte of the address of the client that connected last. All ends of RoCEv2 have the
+    /// same port.
     last_address: Cell<u8>,
     portal: PortalDefinition,
     _turn: Turn,
 }
 
 impl Fixture {
-    /// A server with a share `db` at an NFS portal over RDMA. Its clients must connect from a port below 1024, which over
-    /// RDMA is not checked.
+    /// A server with a share `db` at an NFS portal over RDMA. Its clients must connect from a port
+    /// below 1024, which over RDMA is not checked.
     fn new() -> Self {
         let turn = Turn::shared();
         let udp_port = ports::free_udp_port();
@@ -104,8 +105,8 @@ struct Client {
 }
 
 impl Client {
-    /// Calls with a header that `change` has changed, which is given the length of the call. Returns the header of the reply,
-    /// and what follows.
+    /// Calls with a header that `change` has changed, which is given the length of the call.
+    /// Returns the header of the reply, and what follows.
     fn call(
         &mut self,
         what: (u32, u32, u32),
@@ -291,7 +292,8 @@ fn hostile_clients_are_disconnected_and_others_go_on() {
     let file = good.create(b"f");
     let key = good.peer.register(0, 4096);
     assert_eq!(word(&good.write_from(&file, key).1, REPLY_HEAD), 0);
-    // Keys and addresses of no memory of the client's, longer than the memory, and keys of another client's.
+    // Keys and addresses of no memory of the client's, longer than the memory, and keys of another
+    // client's.
     for (is_read, handle, offset, len) in [
         (true, 0xDEAD_BEEF_u32, 0_u64, 4096_u32),
         (false, 0xDEAD_BEEF, 0, 4096),

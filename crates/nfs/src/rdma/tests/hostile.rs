@@ -1,4 +1,5 @@
-//! Headers of a hostile client. Each has a reply with an error, or none; nothing is read or written.
+//! Headers of a hostile client. Each has a reply with an error, or none; nothing is read or
+//! written.
 
 use super::*;
 
@@ -6,7 +7,8 @@ const ERR_VERS: &[u32] = &[1, 1, 1];
 const ERR_CHUNK: &[u32] = &[2];
 
 impl Setup {
-    /// What a message is answered with: the error, or none if there is no reply. The session goes on.
+    /// What a message is answered with: the error, or none if there is no reply. The session goes
+    /// on.
     fn error(&mut self, message: &[u8]) -> Option<Vec<u32>> {
         self.peer.send(&mut self.server, message);
         let error = self.peer.receive().map(|(header, _)| {
@@ -189,7 +191,8 @@ fn arguments_in_chunks_stand_where_they_belong() {
         reads: reads.to_vec(),
         ..base.clone()
     };
-    // In front of the data, behind the call, not at a multiple of 4, twice, and in descending order.
+    // In front of the data, behind the call, not at a multiple of 4, twice, and in descending
+    // order.
     for reads in [
         &[(end - 4, segment)][..],
         &[(end + 4, segment)],

@@ -9,16 +9,22 @@ fn with_entries(setup: &mut Setup) {
     }
 }
 
+/// Arguments of READDIRPLUS of the whole directory.
+fn whole_list(setup: &Setup) -> Arguments {
+    let len_bytes = 32 << 10;
+    args()
+        .opaque(&setup.root)
+        .u64(0)
+        .u64(0)
+        .u32(len_bytes)
+        .u32(len_bytes)
+}
+
 #[test]
 fn a_long_reply_goes_into_the_reply_chunk() {
     let mut setup = Setup::new();
     with_entries(&mut setup);
-    let arguments = args()
-        .opaque(&setup.root)
-        .u64(0)
-        .u64(0)
-        .u32(32 << 10)
-        .u32(32 << 10);
+    let arguments = whole_list(&setup);
     let (first, second) = (
         setup.peer.register(&[0; 5000]),
         setup.peer.register(&vec![0; 32 << 10]),
@@ -68,12 +74,7 @@ fn a_short_reply_leaves_the_reply_chunk_unused() {
 fn a_reply_that_fits_nowhere_is_an_error() {
     let mut setup = Setup::new();
     with_entries(&mut setup);
-    let arguments = args()
-        .opaque(&setup.root)
-        .u64(0)
-        .u64(0)
-        .u32(32 << 10)
-        .u32(32 << 10);
+    let arguments = whole_list(&setup);
     let short = setup.peer.register(&[0; 4096]);
     for reply in [None, Some(vec![short]), Some(vec![])] {
         let (header, _) = setup.call(READDIRPLUS, &arguments, |header| header.reply = reply);

@@ -1,7 +1,7 @@
 //! What an NFS session uses of the server: the shares that its client may use.
 //!
-//! On the data path nothing here takes a lock: shares are looked up once and cached until one of them
-//! changes, and counters have one writer.
+//! On the data path nothing here takes a lock: shares are looked up once and cached until one of
+//! them changes, and counters have one writer.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -182,7 +182,8 @@ impl NfsBackend {
         }
     }
 
-    /// A call was answered: the connection is a session from now on, if its client may use anything.
+    /// A call was answered: the connection is a session from now on, if its client may use
+    /// anything.
     fn admit(&mut self) {
         let peer = self.accepted.peer;
         if !self.shares.iter().any(|share| share.is_for(peer.ip())) {
