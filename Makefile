@@ -30,7 +30,7 @@ test: build
 	tests/iscsi/run
 	tests/nfs/run
 	tests/vm/report-test
-	tests/vm/run --short --again --jobs 3 --only '!(*/io_goes_on_while_the_adapter_is_away)' iser nvme-rdma iscsi nvme-tcp fabric volumes nfs
+	tests/vm/run --short --again --jobs 3 --only '!(*/io_goes_on_while_the_adapter_is_away)' iser nvme-rdma iscsi nvme-tcp nvme-tls fabric volumes nfs
 
 # Repeats the RDMA suites with adapters: the daemon runs in a guest of its own on rdma_rxe, which is removed and added again. Takes 15
 # minutes beside `make test`.
@@ -45,7 +45,7 @@ test-long: build
 	RAMPORT_SIM_SEEDS=500 $(CARGO) test --release --package sim --test protocols
 	PROPTEST_CASES=10000 $(CARGO) test --release --lib $(addprefix --package ,bench control fabric image iscsi memory net roce session volume window)
 	$(CARGO) build --package server --package fabric --examples
-	tests/vm/run --again --jobs 2 --long iser nvme-rdma iscsi nvme-tcp
+	tests/vm/run --again --jobs 2 --long iser nvme-rdma iscsi nvme-tcp nvme-tls
 	ROUNDS=1000 RAMPORT_VM_TEST_LIMIT_S=6000 tests/vm/run --jobs 2 --only '90-*/many*' nvme-tcp nvme-rdma iser
 	tests/fuzz/run
 

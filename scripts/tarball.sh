@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # tarball.sh PROFILE: builds a statically linked program with cargo's PROFILE (release, or dev for tests) and makes
 # target/dist-static/ramport-VERSION-ARCH-static.tar.gz of it, its manual pages, completions, unit and licences.
-# The program runs on any Linux. It cannot load rdma-core, so it has RDMA in software only.
+# The program runs on any Linux. It cannot load rdma-core, so it has RDMA in software only,
+# nor OpenSSL, so it has no TLS.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 profile=$1
@@ -14,6 +15,9 @@ if [ ! -d "$(rustc --print sysroot)/lib/rustlib/$target" ]; then
         exit 1
     fi
 fi
+# Parts in C and assembler (ring) need no header of a C library, so the usual compiler will do.
+compiler=CC_${target//-/_}
+export "$compiler=${!compiler:-gcc}"
 "${CARGO:-cargo}" build --profile "$profile" --package ramport --target "$target"
 folder=$profile
 [ "$profile" != dev ] || folder=debug

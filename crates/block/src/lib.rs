@@ -7,6 +7,7 @@
 //! - [`units`](Lba) — logical block addresses, counts, block sizes, extents;
 //! - [`Op`] and [`Volume`] — the operations of a volume;
 //! - [`Ticket`] and [`Completions`] — how a volume that is not ready at once reports that later;
+//! - [`Lane`] — how a volume drives its device in the thread of the command;
 //! - [`Pinned`] — memory of a volume that can be sent from where it lies;
 //! - [`HostIdentity`] and [`Access`] — the vocabulary of the one access check.
 //!
@@ -21,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod lane;
 mod op;
 mod status;
 #[cfg(feature = "testing")]
@@ -30,6 +32,7 @@ mod units;
 mod volume;
 
 pub use access::{Access, HostIdentity};
+pub use lane::{Lane, Lanes};
 pub use op::{Admission, DataUse, Intent, Op, OpKind, Persistence, ReadDest, Unmap};
 pub use status::Status;
 pub use ticket::{Completion, Completions, Settled, Ticket};

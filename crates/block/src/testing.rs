@@ -5,6 +5,7 @@
 mod delay;
 mod errors;
 mod folder;
+mod lanes;
 mod late;
 mod turn;
 
@@ -22,6 +23,7 @@ use crate::{
 pub use delay::{assert_not_delayed, timed};
 pub use errors::messages;
 pub use folder::Folder;
+pub use lanes::{CountedLanes, LaneCounts};
 pub use late::{LateVolume, Lateness};
 pub use turn::Turn;
 

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::{Admission, ByteRange, Extent, Geometry, Intent, Op, Settled, Status, Ticket};
+use crate::{Admission, ByteRange, Extent, Geometry, Intent, Op, OpKind, Settled, Status, Ticket};
 
 /// A piece of memory by address and length. It may be written by others at any time, so it is never
 /// made a slice: only the operating system or a device reads it. Valid between [`Pinned::pin`] and
@@ -84,14 +84,14 @@ pub trait Volume: Send + Sync {
         false
     }
 
-    /// A hint that an operation on `extent` follows soon: a session that has several commands at
-    /// hand gives it for the ones after the one that it executes, so that the memory of each is
-    /// prefetched. Extents beyond the end are ignored.
+    /// A hint that an operation of this kind on `extent` follows soon: a session that has several
+    /// commands at hand gives it for the ones after the one that it executes, so that the memory
+    /// of each is prefetched. Extents beyond the end are ignored.
     #[expect(
         unused_variables,
         reason = "a volume whose bytes are not in memory has no use for the hint"
     )]
-    fn prefetch(&self, extent: Extent) {}
+    fn prefetch(&self, kind: OpKind, extent: Extent) {}
 
     /// Makes the effects of an executed command safe (durable, replicated), as far as the volume
     /// promises that. Called once for each command that was admitted with [`Admission::Later`] or

@@ -1,11 +1,16 @@
-//! The REST interface: the engine over HTTP, on a Unix socket and, with a token, on TCP.
+//! The REST interface: the engine over HTTP, on a Unix socket and, with tokens and TLS, on TCP.
 
+mod access;
 mod answer;
 mod caller;
 mod listen;
 mod metrics;
+mod network;
+mod role;
 mod routes;
+mod tls;
 mod token;
+mod tokens;
 mod top;
 
 use std::io;
@@ -23,8 +28,12 @@ use top::TopStreams;
 
 pub use answer::{Applied, ErrorBody, ErrorDetail};
 pub use listen::{ListenError, SocketOwner};
+pub use role::{Role, RoleFault};
 pub use routes::openapi;
+pub use tls::{ServerTls, ServerTlsError};
 pub use token::{Token, TokenError};
+use tokens::Tokens;
+pub use tokens::{NewToken, Proof, TokenRequest, TokenView, TokensError};
 
 /// The addresses of the interface.
 #[derive(Debug)]
@@ -33,13 +42,27 @@ pub struct ApiConfig {
     pub socket: PathBuf,
     /// Who may use the socket.
     pub owner: SocketOwner,
-    /// A TCP address, with the token that every request there must carry.
-    pub tcp: Option<(SocketAddr, Token)>,
+    /// The file of tokens for requests over TCP.
+    pub tokens: PathBuf,
+    /// TCP, if it is served.
+    pub tcp: Option<TcpConfig>,
+}
+
+/// The interface over TCP.
+#[derive(Debug)]
+pub struct TcpConfig {
+    /// The address.
+    pub address: SocketAddr,
+    /// An administrator's token beside those of the file.
+    pub token: Option<Token>,
+    /// TLS; plain HTTP if absent.
+    pub tls: Option<ServerTls>,
 }
 
 /// How often portals that could not be opened are tried again.
 /// Between two looks at remote volumes.
 const REMOTE_INTERVAL: std::time::Duration = std::time::Duration::from_secs(1);
+/// Between two attempts to open portals that are closed and shares that are unavailable.
 const PORTAL_RETRY: std::time::Duration = std::time::Duration::from_secs(5);
 /// How often the counters of what the memory budget rejected are read for the log.
 const SHORTAGE_INTERVAL: std::time::Duration = std::time::Duration::from_secs(5);
@@ -63,8 +86,8 @@ pub struct Api {
 #[derive(Debug)]
 pub struct Listening {
     unix: StdUnix,
-    tcp: Option<StdTcp>,
-    token: Option<Token>,
+    tcp: Option<(StdTcp, Option<ServerTls>)>,
+    tokens: Tokens,
     socket: PathBuf,
 }
 
@@ -74,17 +97,18 @@ impl Listening {
         let Self {
             unix,
             tcp,
-            token,
+            tokens,
             socket,
         } = self;
-        let tcp_address = tcp.as_ref().and_then(|listener| listener.local_addr().ok());
+        let listener = tcp.as_ref().map(|(listener, _)| listener);
+        let tcp_address = listener.and_then(|listener| listener.local_addr().ok());
         let (stop, stopped) = watch::channel(false);
         let path = socket.display().to_string();
         let thread = thread::Builder::new()
             .name("control".to_owned())
             .spawn(move || {
                 let unix = (unix, path);
-                if let Err(error) = run(&engine, unix, tcp.zip(token), &stopped) {
+                if let Err(error) = run(&engine, unix, tcp, &tokens, &stopped) {
                     tracing::error!(%error, "the REST interface ended");
                 }
             })
@@ -101,14 +125,16 @@ impl Listening {
 impl Api {
     /// Opens the listeners.
     pub fn listen(config: ApiConfig) -> Result<Listening, ListenError> {
-        let (tcp, token) = match config.tcp {
-            Some((address, token)) => (Some(listen::tcp(address)?), Some(token)),
-            None => (None, None),
+        let token = config.tcp.as_ref().and_then(|tcp| tcp.token.as_ref());
+        let tokens = Tokens::open(&config.tokens, token)?;
+        let tcp = match config.tcp {
+            Some(tcp) => Some((listen::tcp(tcp.address)?, tcp.tls)),
+            None => None,
         };
         Ok(Listening {
             unix: listen::unix(&config.socket, &config.owner)?,
             tcp,
-            token,
+            tokens,
             socket: config.socket,
         })
     }
@@ -141,7 +167,8 @@ type StdUnix = std::os::unix::net::UnixListener;
 fn run(
     engine: &Engine,
     (unix, path): (StdUnix, String),
-    tcp: Option<(StdTcp, Token)>,
+    tcp: Option<(StdTcp, Option<ServerTls>)>,
+    tokens: &Tokens,
     stopped: &watch::Receiver<bool>,
 ) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -149,26 +176,23 @@ fn run(
         .max_blocking_threads(CALLS_MAX)
         .build()?;
     runtime.block_on(async {
-        let retry = tokio::spawn(retry_portals(engine.clone()));
+        let retry = tokio::spawn(retry_closed(engine.clone()));
         let report = tokio::spawn(report_shortages(engine.clone()));
         let watch = tokio::spawn(watch_remote_volumes(engine.clone()));
         let streams = TopStreams::new(stopped.clone());
-        let router = routes::router(engine, &streams, Entrance::Socket(path), None);
+        let router = routes::router(engine, &streams, Entrance::Socket(path), tokens);
         let service = router.into_make_service_with_connect_info::<Caller>();
         let unix = axum::serve(UnixListener::from_std(unix)?, service)
             .with_graceful_shutdown(wait(stopped.clone()));
-        let tcp = tcp.map(|(listener, token)| {
-            let entrance = Entrance::Token(token.name().to_owned());
-            let router = routes::router(engine, &streams, entrance, Some(token));
-            let service = router.into_make_service_with_connect_info::<Caller>();
-            let tcp = axum::serve(TcpListener::from_std(listener)?, service)
-                .with_graceful_shutdown(wait(stopped.clone()));
-            io::Result::Ok(tcp)
+        let tcp = tcp.map(|(listener, tls)| {
+            let router = routes::router(engine, &streams, Entrance::Network, tokens);
+            let listener = TcpListener::from_std(listener)?;
+            io::Result::Ok(network::serve(listener, tls, router, stopped.clone()))
         });
         let tcp = tcp.transpose()?;
         let serve = async {
             match tcp {
-                Some(tcp) => tokio::try_join!(unix.into_future(), tcp.into_future()).map(drop),
+                Some(tcp) => tokio::try_join!(unix.into_future(), tcp).map(drop),
                 None => unix.await,
             }
         };
@@ -195,13 +219,17 @@ async fn give_up(stopped: watch::Receiver<bool>) {
     tracing::warn!("clients of the REST interface do not read their responses; they are cut off");
 }
 
-async fn retry_portals(engine: Engine) {
+async fn retry_closed(engine: Engine) {
     loop {
         tokio::time::sleep(PORTAL_RETRY).await;
         let engine = engine.clone();
-        if engine.has_closed_portals() {
-            let _ = tokio::task::spawn_blocking(move || engine.retry_portals()).await;
-        }
+        let _ = tokio::task::spawn_blocking(move || {
+            if engine.has_closed_portals() {
+                engine.retry_portals();
+            }
+            engine.retry_shares();
+        })
+        .await;
     }
 }
 

@@ -1,8 +1,11 @@
 //! The other end of the REST interface: blocking, for the command line.
 
+mod tls;
+
 use std::io;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full};
@@ -14,16 +17,25 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::TlsConnector;
 
 use crate::api::{ErrorBody, Token};
+pub use tls::{ClientTls, ClientTlsError};
 
 /// The address of a daemon's REST interface.
 #[derive(Clone, Debug)]
 pub enum Endpoint {
     /// A Unix socket.
     Unix(PathBuf),
-    /// An address, with the token that requests carry.
-    Tcp(String, Token),
+    /// TCP.
+    Tcp {
+        /// HOST:PORT.
+        address: String,
+        /// The token that requests carry, unless a certificate says who sends them.
+        token: Option<Token>,
+        /// TLS, unless HTTP is plain.
+        tls: Option<ClientTls>,
+    },
 }
 
 /// Why a request was not answered as wished.
@@ -61,6 +73,24 @@ pub enum ClientError {
         /// What happened.
         source: io::Error,
     },
+    /// The daemon's certificate is not one that is trusted.
+    #[error(
+        "the certificate of the daemon at {endpoint} is not trusted: {source}; give the daemon's certificate, or its issuer's, with --api-ca (a generated one is api-cert.pem beside the daemon's state file)"
+    )]
+    Certificate {
+        /// The address.
+        endpoint: String,
+        /// What is wrong with it.
+        source: rustls::Error,
+    },
+    /// The daemon does not speak TLS.
+    #[error(
+        "the daemon at {endpoint} does not speak TLS; write --api http://{endpoint} if the network is trusted, or start it with --api-tls on"
+    )]
+    NoTls {
+        /// The address.
+        endpoint: String,
+    },
     /// The response has no known form.
     #[error(
         "the daemon at {endpoint} sent a response that this version does not understand ({status}); use the same version for both"
@@ -78,7 +108,10 @@ impl ClientError {
     pub fn is_mistake(&self) -> bool {
         match self {
             Self::Refused { kind, .. } => kind != "internal" && kind != "unavailable",
-            Self::NotRunning { .. } | Self::Forbidden { .. } => true,
+            Self::NotRunning { .. }
+            | Self::Forbidden { .. }
+            | Self::Certificate { .. }
+            | Self::NoTls { .. } => true,
             Self::Broken { .. } | Self::Answer { .. } => false,
         }
     }
@@ -268,7 +301,10 @@ impl Client {
             .uri(path)
             .header("host", "ramport")
             .header("content-type", "application/json");
-        if let Endpoint::Tcp(_, token) = &self.endpoint {
+        if let Endpoint::Tcp {
+            token: Some(token), ..
+        } = &self.endpoint
+        {
             request = request.header("authorization", token.bearer());
         }
         let request = request.body(Full::from(body));
@@ -282,9 +318,17 @@ impl Client {
                 let stream = UnixStream::connect(path).await;
                 exchange(stream.map_err(|e| self.unreachable(e))?, request).await
             }
-            Endpoint::Tcp(address, _) => {
+            Endpoint::Tcp { address, tls, .. } => {
                 let stream = TcpStream::connect(address).await;
-                exchange(stream.map_err(|e| self.unreachable(e))?, request).await
+                let stream = stream.map_err(|e| self.unreachable(e))?;
+                match tls {
+                    None => exchange(stream, request).await,
+                    Some(ClientTls { config, name }) => {
+                        let connector = TlsConnector::from(Arc::clone(config));
+                        let stream = connector.connect(name.clone(), stream).await;
+                        exchange(stream.map_err(|e| self.untrusted(e))?, request).await
+                    }
+                }
             }
         };
         response.map_err(|error| self.broken(io::Error::other(error)))
@@ -340,6 +384,20 @@ impl Client {
         }
     }
 
+    fn untrusted(&self, error: io::Error) -> ClientError {
+        let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
+        match inner {
+            Some(source @ rustls::Error::InvalidCertificate(_)) => ClientError::Certificate {
+                endpoint: self.shown(),
+                source: source.clone(),
+            },
+            Some(rustls::Error::InvalidMessage(_)) => ClientError::NoTls {
+                endpoint: self.shown(),
+            },
+            _ => self.broken(error),
+        }
+    }
+
     fn not_understood(&self, status: StatusCode) -> ClientError {
         ClientError::Answer {
             endpoint: self.shown(),
@@ -350,7 +408,7 @@ impl Client {
     fn shown(&self) -> String {
         match &self.endpoint {
             Endpoint::Unix(path) => path.display().to_string(),
-            Endpoint::Tcp(address, _) => address.clone(),
+            Endpoint::Tcp { address, .. } => address.clone(),
         }
     }
 }

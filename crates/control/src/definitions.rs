@@ -27,6 +27,7 @@ mod saving;
 mod secret;
 mod share;
 mod share_options;
+mod tls;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -54,6 +55,8 @@ pub use saving::{AfterCrash, Saving, SavingFault};
 pub use secret::{Secret, SecretFileError};
 pub use share::{Share, ShareFault, ShareKind};
 pub use share_options::{OptionFault, OptionList, ShareOptions};
+pub use tls::Tls;
+pub(crate) use tls::TlsForm;
 
 use crate::text::{Portal, Size, Text};
 
@@ -71,7 +74,8 @@ pub struct Definitions {
     pub machine: Option<Uuid>,
     /// The URLs of the addresses where protocols listen: nvme+tcp, nvme+rdma, iscsi (with `,GROUP` after the port for a
     /// portal group other than 1), iser and nfs. RDMA portals may end with `?rdma=auto`, `?rdma=hw` (an adapter only) or
-    /// `?rdma=soft` (software only).
+    /// `?rdma=soft` (software only). NVMe and iSCSI portals may end with `?auth=required`, or `&auth=required` after another
+    /// option: all hosts have to authenticate, for discovery too.
     #[schema(value_type = Vec<String>, example = json!(["nvme+tcp://127.0.0.1:4420", "nvme+rdma://192.0.2.1:4420?rdma=soft"]))]
     pub portals: BTreeSet<Text<Portal>>,
     /// The URLs of other NVMe discovery services, which the discovery log lists.
@@ -191,6 +195,10 @@ pub struct Host {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<DhChapForm>)]
     pub dhchap: Option<DhChap>,
+    /// Keys for TLS over NVMe/TCP.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<TlsForm>)]
+    pub tls: Option<Tls>,
 }
 
 /// What is to carry RDMA at a portal.

@@ -45,7 +45,7 @@ use uuid::Uuid;
 use volume::Loader;
 
 use crate::change::{Change, describe};
-use crate::definitions::Definitions;
+use crate::definitions::{Definitions, ShareKind};
 use crate::plan::{Phase, Step, plan};
 use crate::saved_state::{SavedReservations, SavedState, ShutdownSaves};
 use crate::store::{Store, StoreError};
@@ -59,7 +59,7 @@ pub use error::{EngineError, OpenError};
 pub use iscsi_views::{IscsiConnectionView, IscsiSessionView, IscsiState};
 pub use lost::{Contents, LostContents};
 pub use mirror_view::{MemberState, MemberView, MirrorView, RangeView, ScrubView};
-pub use nfs_views::NfsSessionView;
+pub use nfs_views::{NfsClientView, NfsSessionView};
 pub use portals::{IfClosed, PortalPatch};
 pub use rdma::{RdmaProvider, RdmaSegmentation, RdmaStatisticsView};
 pub use remote::PathView;
@@ -81,7 +81,8 @@ pub use top::{
 pub use verbs::{TargetAccess, VolumePatch};
 pub use views::{
     AttachmentView, CapacityView, ChapView, DhChapView, HostView, NamespaceView, PortalState,
-    PortalView, ReferralView, SessionView, StatusView, TargetView, VolumeState, VolumeView,
+    PortalView, ReferralView, SessionView, StatusView, TargetView, TlsView, VolumeState,
+    VolumeView,
 };
 
 use busy::{Busy, BusyGuard};
@@ -187,7 +188,9 @@ impl Engine {
             .collect();
         let unplanned = lost.iter().filter(|name| !saves.is_planned(name));
         lost_contents.log(&unplanned.cloned().collect());
-        let lost_shares = definitions.shares.keys().map(|name| name.0.clone());
+        let in_memory = definitions.shares.iter();
+        let in_memory = in_memory.filter(|(_, share)| share.kind == ShareKind::Ramfs);
+        let lost_shares = in_memory.map(|(name, _)| name.0.clone());
         let lost_shares: BTreeSet<_> = lost_shares.collect();
         lost::log_shares(&lost_shares);
         let engine = Self {

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod api;
+mod certificate;
 mod change;
 mod client;
 mod definitions;
@@ -25,35 +26,37 @@ mod testing;
 mod text;
 
 pub use api::{
-    Api, ApiConfig, Applied, ErrorBody, ErrorDetail, ListenError, SocketOwner, Token, TokenError,
-    openapi,
+    Api, ApiConfig, Applied, ErrorBody, ErrorDetail, ListenError, NewToken, Proof, Role, RoleFault,
+    ServerTls, ServerTlsError, SocketOwner, TcpConfig, Token, TokenError, TokenRequest, TokenView,
+    TokensError, openapi,
 };
-pub use client::{Client, ClientError, Endpoint, path_part};
+pub use certificate::{CertificateError, CertificateFiles};
+pub use client::{Client, ClientError, ClientTls, ClientTlsError, Endpoint, path_part};
 pub use definitions::{
     Access, AfterCrash, BlockLen, Chap, DefinitionFault, Definitions, DefinitionsError,
     DelayFilter, DhChap, FaultFilter, FaultRule, FaultStatus, FaultedKind, Filters, Host, Identity,
     KindFields, MutualChap, Nsid, OptionFault, OptionList, ParentFault, RateLimitFilter,
     RdmaChoice, Saving, SavingFault, Secret, SecretFileError, Share, ShareFault, ShareKind,
-    ShareOptions, Target, ToldBy, Volume,
+    ShareOptions, Target, Tls, ToldBy, Volume,
 };
 pub use engine::{
     AttachmentView, CacheFigures, CacheView, CapacityView, ChapView, Comparison, Contents,
     CopyView, DamageView, DamagedRange, DhChapView, Engine, EngineError, Figures, HostView,
     IfClosed, IscsiConnectionView, IscsiSessionView, IscsiState, KindView, LastSaveView,
     LostContents, MemberState, MemberView, MirrorView, NamespaceView, NewCopy, NewSnapshots,
-    NfsSessionView, OpenError, PathView, PortalFigures, PortalPatch, PortalState, PortalView,
-    RangeView, RdmaProvider, RdmaSegmentation, RdmaStatisticsView, ReferralView, RestoreError,
-    RestoreRequest, RestoredView, SaveRequest, SaveView, SavedView, ScrubView, SessionFigures,
-    SessionView, SharePatch, ShareView, Starting, StatisticsView, StatusView, TargetAccess,
-    TargetView, Task, ThreadFigures, TopInterval, TopIntervalFault, TopView, VolumeFigures,
-    VolumePatch, VolumeState, VolumeView,
+    NfsClientView, NfsSessionView, OpenError, PathView, PortalFigures, PortalPatch, PortalState,
+    PortalView, RangeView, RdmaProvider, RdmaSegmentation, RdmaStatisticsView, ReferralView,
+    RestoreError, RestoreRequest, RestoredView, SaveRequest, SaveView, SavedView, ScrubView,
+    SessionFigures, SessionView, SharePatch, ShareView, Starting, StatisticsView, StatusView,
+    TargetAccess, TargetView, Task, ThreadFigures, TlsView, TopInterval, TopIntervalFault, TopView,
+    VolumeFigures, VolumePatch, VolumeState, VolumeView,
 };
 pub use plan::PlanError;
 pub use readable::readable;
 pub use secret_file::is_exposed;
 pub use server::{
-    CopyFailure, CopyPlace, DhChapHash, DhChapSecret, DhGroupPolicy, Force, RemoteError, check_url,
-    copy_outside,
+    CopyFailure, CopyPlace, DhChapHash, DhChapSecret, DhGroupPolicy, Force, RemoteError, TlsKey,
+    TlsPolicy, TlsSuite, check_url, copy_outside,
 };
 pub use store::StoreError;
 pub use text::{Period, Portal, PortalFault, Size, Text, TextFault, Written, parse};

@@ -1,14 +1,14 @@
 //! What has to be done to a running server for a change, in which order, and how it is undone.
 //! Pure: nothing is done here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use server::{HostName, PortalDefinition, ShareName, TargetName, VolumeName};
 use uuid::Uuid;
 use volume::VolumeKind;
 
 use crate::change::Change;
-use crate::definitions::{Definitions, Host, Nsid, Share, Target, Volume};
+use crate::definitions::{Definitions, Host, Nsid, Share, ShareKind, Target, Volume};
 
 /// One call of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,6 +53,9 @@ pub(crate) enum Step {
         to: Box<Volume>,
     },
     RemoveVolume(VolumeName, Volume),
+    /// Removes a volume that holds others, before these are used otherwise. They have its contents, so it can
+    /// be created again.
+    ReleaseMembers(VolumeName, Volume),
     CreateTarget(TargetName, Target),
     SetPolicy {
         name: TargetName,
@@ -94,6 +97,9 @@ impl ShareStep {
 pub(crate) enum Phase {
     Machine,
     Hosts,
+    /// Targets no longer offer what is released or becomes a member.
+    Withdraw,
+    Release,
     Volumes,
     ClosePortals,
     Detach,
@@ -111,6 +117,7 @@ impl Step {
         match self {
             Self::SetMachine { .. } => Phase::Machine,
             Self::CreateHost(..) | Self::ChangeHost { .. } => Phase::Hosts,
+            Self::ReleaseMembers(..) => Phase::Release,
             Self::CreateVolume(..)
             | Self::SetSettings { .. }
             | Self::SetLock { .. }
@@ -140,6 +147,7 @@ impl Step {
         match self {
             Self::CreateVolume(name, _)
             | Self::RemoveVolume(name, _)
+            | Self::ReleaseMembers(name, _)
             | Self::Resize { name, .. }
             | Self::ChangeMembers { name, .. }
             | Self::SetSettings { name, .. }
@@ -151,6 +159,12 @@ impl Step {
 
     /// That volume, and those that become members of it.
     pub(crate) fn volumes(&self) -> Vec<VolumeName> {
+        let members = self.new_members();
+        self.volume().cloned().into_iter().chain(members).collect()
+    }
+
+    /// Volumes that become members of another.
+    fn new_members(&self) -> Vec<VolumeName> {
         let members: Vec<_> = match self {
             Self::CreateVolume(_, volume) => volume.held().collect(),
             Self::ChangeMembers { from, to, .. } => {
@@ -159,8 +173,27 @@ impl Step {
             }
             _ => Vec::new(),
         };
-        let members = members.into_iter().filter_map(|name| name.parse().ok());
-        self.volume().cloned().into_iter().chain(members).collect()
+        let members = members.into_iter();
+        members.filter_map(|name| name.parse().ok()).collect()
+    }
+
+    /// Volumes that no other may hold when the step is taken.
+    fn freed(&self) -> Vec<VolumeName> {
+        match self {
+            Self::CreateVolume(..) | Self::ChangeMembers { .. } => self.new_members(),
+            Self::Resize { name, .. } | Self::Attach(_, _, name) => vec![name.clone()],
+            Self::CreateTarget(_, target) => offered(target).cloned().collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Whether a target no longer offers one of `volumes`.
+    fn withdraws(&self, volumes: &BTreeSet<VolumeName>) -> bool {
+        match self {
+            Self::Detach(_, _, volume) => volumes.contains(volume),
+            Self::RemoveTarget(_, target) => offered(target).any(|name| volumes.contains(name)),
+            _ => false,
+        }
     }
 
     /// Whether what it destroys is not the only copy of data: the file or the members of a removed
@@ -169,6 +202,7 @@ impl Step {
         match self {
             Self::RemoveVolume(_, volume) => volume.kind.0.is_persistent(),
             Self::ChangeMembers { .. } => true,
+            Self::Share(_, ShareStep::Remove(share)) => share.kind == ShareKind::Dir,
             _ => false,
         }
     }
@@ -182,6 +216,7 @@ impl Step {
             | Self::RemoveHost(name, _) => format!("host {name}"),
             Self::CreateVolume(name, _)
             | Self::RemoveVolume(name, _)
+            | Self::ReleaseMembers(name, _)
             | Self::Resize { name, .. }
             | Self::ChangeMembers { name, .. }
             | Self::SetSettings { name, .. }
@@ -198,57 +233,61 @@ impl Step {
         }
     }
 
+    fn set_machine(from: Uuid, to: Uuid) -> Self {
+        let from = Some(from);
+        Self::SetMachine { from, to }
+    }
+
     /// The step that takes this one back.
     pub(crate) fn inverse(self) -> Self {
         match self {
-            Self::SetMachine { from, to } => Self::SetMachine {
-                from: Some(to),
-                to: from.unwrap_or(to),
-            },
+            Self::SetMachine { from, to } => Self::set_machine(to, from.unwrap_or(to)),
             Self::CreateHost(name, host) => Self::RemoveHost(name, host),
-            Self::ChangeHost { name, from, to } => Self::ChangeHost {
+            Self::ChangeHost {
                 name,
                 from: to,
                 to: from,
-            },
+            } => Self::ChangeHost { name, from, to },
             Self::RemoveHost(name, host) => Self::CreateHost(name, host),
             Self::CreateVolume(name, volume) => Self::RemoveVolume(name, volume),
             Self::Resize {
                 name,
-                from_bytes,
-                to_bytes,
-            } => Self::Resize {
-                name,
                 from_bytes: to_bytes,
                 to_bytes: from_bytes,
+            } => Self::Resize {
+                name,
+                from_bytes,
+                to_bytes,
             },
-            Self::ChangeMembers { name, from, to } => Self::ChangeMembers {
+            Self::ChangeMembers {
                 name,
                 from: to,
                 to: from,
-            },
-            Self::SetSettings { name, from, to } => Self::SetSettings {
+            } => Self::ChangeMembers { name, from, to },
+            Self::SetSettings {
                 name,
                 from: to,
                 to: from,
-            },
-            Self::SetLock { name, from, to } => Self::SetLock {
+            } => Self::SetSettings { name, from, to },
+            Self::SetLock {
                 name,
                 from: to,
                 to: from,
-            },
-            Self::SetFilters { name, from, to } => Self::SetFilters {
+            } => Self::SetLock { name, from, to },
+            Self::SetFilters {
                 name,
                 from: to,
                 to: from,
-            },
-            Self::RemoveVolume(name, volume) => Self::CreateVolume(name, volume),
+            } => Self::SetFilters { name, from, to },
+            Self::RemoveVolume(name, of) | Self::ReleaseMembers(name, of) => {
+                Self::CreateVolume(name, of)
+            }
             Self::CreateTarget(name, target) => Self::RemoveTarget(name, target),
-            Self::SetPolicy { name, from, to } => Self::SetPolicy {
+            Self::SetPolicy {
                 name,
                 from: to,
                 to: from,
-            },
+            } => Self::SetPolicy { name, from, to },
             Self::Attach(target, nsid, volume) => Self::Detach(target, nsid, volume),
             Self::Detach(target, nsid, volume) => Self::Attach(target, nsid, volume),
             Self::RemoveTarget(name, target) => Self::CreateTarget(name, target),
@@ -264,6 +303,9 @@ impl Step {
 /// What cannot be done to something that exists.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
+    /// The kind or the directory of a share differs.
+    #[error("share {0} keeps its kind and its path; remove it and create it again")]
+    ShareForm(ShareName),
     /// A volume's block size is fixed.
     #[error(
         "volume {0} exists with another block size, which cannot change; remove the volume first, or use another name"
@@ -287,9 +329,14 @@ pub enum PlanError {
         "volume {0} is made of others, whose sizes determine its own; remove it, resize them, and create it again, or enlarge a linear volume with `ramport volume add-member`"
     )]
     SizeOfMembers(VolumeName),
+    /// A cache has the size of what it caches.
+    #[error(
+        "volume {0} is a cache, which cannot shrink; remove it, resize the volume behind it, and create it again"
+    )]
+    CacheShrinks(VolumeName),
     /// The volume that holds another relies on its size.
     #[error(
-        "volume {volume} is a member of {holder}, and cannot be resized; remove {holder} first"
+        "volume {volume} is a member of {holder}, and cannot be resized; remove {holder} first, or grow {holder} if it is a cache, which grows both"
     )]
     HeldSize {
         /// The volume.
@@ -337,11 +384,7 @@ pub(crate) fn plan(before: &Definitions, changes: &[Change]) -> Result<Vec<Step>
                 plan_target(&name.0, before.targets.get(name), to, &mut steps);
             }
             Change::SetShare(name, to) => {
-                let to = to.clone();
-                let step = match before.shares.get(name).cloned() {
-                    None => ShareStep::Create(to),
-                    Some(from) => ShareStep::Change { from, to },
-                };
+                let step = plan_share(&name.0, before.shares.get(name), to)?;
                 steps.push(Step::Share(name.0.clone(), step));
             }
             Change::RemoveShare(name) => {
@@ -361,17 +404,90 @@ pub(crate) fn plan(before: &Definitions, changes: &[Change]) -> Result<Vec<Step>
             }
         }
     }
-    check_held(before, &steps)?;
-    steps.sort_by_key(Step::phase);
+    drop_growth_by_caches(before, &mut steps);
+    order(before, &mut steps)?;
     Ok(steps)
 }
 
-/// What a volume holds keeps its size.
-fn check_held(before: &Definitions, steps: &[Step]) -> Result<(), PlanError> {
+fn plan_share(
+    name: &ShareName,
+    before: Option<&Share>,
+    to: &Share,
+) -> Result<ShareStep, PlanError> {
+    let to = to.clone();
+    match before.cloned() {
+        None => Ok(ShareStep::Create(to)),
+        Some(from) if from.kind != to.kind || from.path != to.path => {
+            Err(PlanError::ShareForm(name.clone()))
+        }
+        Some(from) => Ok(ShareStep::Change { from, to }),
+    }
+}
+
+/// Drops the steps that grow a volume behind a cache which grows to the same size: its own step grows both.
+fn drop_growth_by_caches(before: &Definitions, steps: &mut Vec<Step>) {
+    let sizes = steps.iter().filter_map(|step| match step {
+        Step::Resize { name, to_bytes, .. } => Some((name.clone(), *to_bytes)),
+        _ => None,
+    });
+    let sizes: BTreeMap<_, _> = sizes.collect();
+    let holders = before.holders();
+    steps.retain(|step| {
+        let Step::Resize { name, to_bytes, .. } = step else {
+            return true;
+        };
+        let holder = holders.get(name.as_str());
+        holder.and_then(|&holder| sizes.get(holder)) != Some(to_bytes)
+    });
+}
+
+/// Brings the steps into the order in which they are taken.
+fn order(before: &Definitions, steps: &mut [Step]) -> Result<(), PlanError> {
+    let mut withdrawn = release_members(steps);
+    check_held(before, steps, &withdrawn)?;
+    withdrawn.extend(steps.iter().flat_map(Step::new_members));
+    steps.sort_by_key(|step| match step {
+        step if step.withdraws(&withdrawn) => Phase::Withdraw,
+        step => step.phase(),
+    });
+    Ok(())
+}
+
+/// The volumes that a target offers.
+fn offered(target: &Target) -> impl Iterator<Item = &VolumeName> {
+    target.namespaces.values().map(|volume| &volume.0)
+}
+
+/// Removes volumes that hold others before these are used otherwise, and returns the names.
+fn release_members(steps: &mut [Step]) -> BTreeSet<VolumeName> {
+    let mut freed: BTreeSet<_> = steps.iter().flat_map(Step::freed).collect();
+    let mut released = BTreeSet::new();
+    // A volume is removed before what it holds, so what holds it comes first: the innermost is found first.
+    for step in steps.iter_mut().rev() {
+        let Step::RemoveVolume(name, volume) = step else {
+            continue;
+        };
+        let is_freed = |member: &str| member.parse().is_ok_and(|of| freed.contains(&of));
+        if volume.held().any(is_freed) {
+            freed.insert(name.clone());
+            released.insert(name.clone());
+            *step = Step::ReleaseMembers(name.clone(), volume.clone());
+        }
+    }
+    released
+}
+
+/// What a volume holds keeps its size, unless its holder is `released` before.
+fn check_held(
+    before: &Definitions,
+    steps: &[Step],
+    released: &BTreeSet<VolumeName>,
+) -> Result<(), PlanError> {
     let holders = before.holders();
     for step in steps {
         if let Step::Resize { name, .. } = step
             && let Some(&holder) = holders.get(name.as_str())
+            && !released.contains(holder)
         {
             return Err(PlanError::HeldSize {
                 volume: name.clone(),
@@ -455,8 +571,13 @@ fn check_unchangeable(name: &VolumeName, from: &Volume, to: &Volume) -> Result<(
     if from.size == to.size || adds_members {
         return Ok(());
     }
-    if from.kind.0.holds_members() {
-        return Err(PlanError::SizeOfMembers(name.clone()));
+    match to.kind.0 {
+        VolumeKind::Cache { .. } if to.size > from.size => return Ok(()),
+        VolumeKind::Cache { .. } => return Err(PlanError::CacheShrinks(name.clone())),
+        _ if from.kind.0.holds_members() => {
+            return Err(PlanError::SizeOfMembers(name.clone()));
+        }
+        _ => {}
     }
     if to.size < from.size && from.kind.0.is_persistent() {
         return Err(PlanError::Shrink(name.clone()));

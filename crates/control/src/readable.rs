@@ -32,15 +32,21 @@ impl fmt::Display for Readable<'_> {
                 let given = fields.iter().filter(|(_, value)| !value.is_null());
                 write_list(f, given, |f, (name, value)| {
                     write!(f, "{} ", name.replace('_', " "))?;
-                    match name.as_str() {
-                        "secret" => f.write_str(Secret::HIDDEN),
-                        _ => write_inner(f, value),
+                    if is_secret(name) {
+                        f.write_str(Secret::HIDDEN)
+                    } else {
+                        write_inner(f, value)
                     }
                 })
             }
             other => other.fmt(f),
         }
     }
+}
+
+/// Whether a field of a definition holds a secret: `secret`, `ctrl_secret`, `psk`, `other_psk` and so on.
+fn is_secret(field: &str) -> bool {
+    field.ends_with("secret") || field.ends_with("psk")
 }
 
 /// Values with several members are in parentheses.

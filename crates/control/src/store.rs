@@ -14,6 +14,8 @@ mod files;
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use crate::change::Change;
 use crate::saved_state::SavedState;
@@ -25,6 +27,9 @@ const HEADER: &str = "ramport-state 1\n";
 const COMPACT_MIN_BYTES: u64 = 256 << 10;
 /// A journal is compacted when it is this many times as long as after the last compaction.
 const COMPACT_FACTOR: u64 = 4;
+/// How often the lock file is tried, and how long after each.
+const LOCK_TRIES: u32 = 20;
+const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
 /// Why the state file cannot be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -382,14 +387,20 @@ fn checked(line: &[u8]) -> Option<&[u8]> {
     (checksum == crc32c::crc32c(json)).then_some(json)
 }
 
-/// Takes the lock file beside the state file, which is itself replaced by rename.
+/// Takes the lock file beside the state file, which is itself replaced by rename. Waits a moment for an earlier holder that
+/// is just ending.
 fn lock<F: Files>(files: &F, path: &Path) -> Result<F::Lock, StoreError> {
     let lock_path = with_suffix(path, ".lock");
     let created = files.create_folder(folder(path));
     created.map_err(|source| failed("create the folder of", path, source))?;
-    let locked = files.lock(&lock_path);
-    let locked = locked.map_err(|source| failed("lock", &lock_path, source))?;
-    locked.ok_or_else(|| StoreError::InUse {
+    for _ in 0..LOCK_TRIES {
+        let locked = files.lock(&lock_path);
+        if let Some(locked) = locked.map_err(|source| failed("lock", &lock_path, source))? {
+            return Ok(locked);
+        }
+        thread::sleep(LOCK_PAUSE);
+    }
+    Err(StoreError::InUse {
         path: path.to_owned(),
     })
 }

@@ -10,9 +10,9 @@ use std::time::Duration;
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use server::{
-    AddressRange, DhChapHash, DhGroupPolicy, DiskUuid, Eui64, HostName, Naa, Nguid,
+    AddressRange, DhChapHash, DhGroupPolicy, DiskUuid, Eui64, HostName, Naa, Nguid, PortalAuth,
     PortalDefinition, PortalGroup, Protocol, RdmaChoice, SerialNumber, ShareName, TargetName,
-    Transport, VolumeName,
+    TlsPolicy, Transport, VolumeName,
 };
 use volume::{ByteSize, Provision, SizeError};
 
@@ -68,6 +68,10 @@ impl Written for SerialNumber {
 
 impl Written for DhChapHash {
     const NOUN: &'static str = "hash function";
+}
+
+impl Written for TlsPolicy {
+    const NOUN: &'static str = "TLS setting";
 }
 
 impl Written for DhGroupPolicy {
@@ -253,7 +257,9 @@ impl fmt::Display for Period {
 
 /// A portal as a URL: `nvme+tcp://192.0.2.1:4420`, or `iscsi://192.0.2.1:3260,2` with the tag of
 /// its portal group. Over RDMA, `nvme+rdma://192.0.2.1:4420` or `iser://192.0.2.1:3260,2?rdma=soft`
-/// with what is to carry RDMA: `auto`, `hw` or `soft`. Without a scheme it is NVMe/TCP, without a
+/// with what is to carry RDMA: `auto`, `hw` or `soft`. With `?auth=required`, all its hosts have to
+/// authenticate. `nvme+tcp://192.0.2.1:4420?tls=required` says whether hosts use TLS: `off`,
+/// `allowed` or `required`. Options are joined by `&`. Without a scheme it is NVMe/TCP, without a
 /// port the protocol's own, without a tag group 1, without `rdma` auto.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Portal(pub PortalDefinition);
@@ -273,14 +279,20 @@ pub enum PortalFault {
     Group,
     /// What follows the question mark is nothing that a portal has.
     #[error(
-        "has an unknown option after the question mark; portals over RDMA accept ?rdma=auto, ?rdma=hw and ?rdma=soft"
+        "has an unknown option after the question mark; portals accept ?auth=required, over RDMA ?rdma=auto, ?rdma=hw and ?rdma=soft, and with nvme+tcp:// ?tls=off, ?tls=allowed and ?tls=required, with & between two"
     )]
     Query,
+    /// Required authentication at a portal of NFS, which has none.
+    #[error("has auth=, but sec=sys of NFS is no authentication; leave out auth=")]
+    NoAuth,
     /// What is to carry RDMA, if there is none.
     #[error(
         "has rdma= but does not use RDMA; write nvme+rdma://, iser:// or nfs+rdma://, or leave out rdma="
     )]
     NoRdma,
+    /// Whether hosts use TLS, if there is none.
+    #[error("has tls= but does not use NVMe/TCP; write nvme+tcp://, or leave out tls=")]
+    NoTls,
     /// An address without a valid port after it.
     #[error(
         "has no port from 0 to 65535 after the address; write for example nvme+tcp://192.0.2.1:4420"
@@ -308,12 +320,16 @@ impl FromStr for Portal {
                 rest.trim_end_matches('/'),
             ),
         };
-        let rdma = match query {
-            None => RdmaChoice::default(),
-            Some(query) => rdma_choice(query)?,
-        };
-        if query.is_some() && !transport.is_rdma() {
+        let PortalOptions { rdma, auth, tls } =
+            query.map_or(Ok(PortalOptions::default()), str::parse)?;
+        if rdma.is_some() && !transport.is_rdma() {
             return Err(PortalFault::NoRdma);
+        }
+        if auth.is_some() && transport.is_nfs() {
+            return Err(PortalFault::NoAuth);
+        }
+        if tls.is_some() && transport != Transport::NvmeTcp {
+            return Err(PortalFault::NoTls);
         }
         let (address, group) = match address.rsplit_once(',') {
             Some((address, tag)) if transport.protocol() == Some(Protocol::Iscsi) => {
@@ -334,7 +350,9 @@ impl FromStr for Portal {
             transport,
             address,
             group,
-            rdma,
+            rdma: rdma.unwrap_or_default(),
+            auth: auth.unwrap_or_default(),
+            tls: tls.unwrap_or_default(),
         }))
     }
 }
@@ -353,10 +371,39 @@ fn has_address_before_port(text: &str) -> bool {
     }
 }
 
-/// The only option in a portal's query.
-fn rdma_choice(query: &str) -> Result<RdmaChoice, PortalFault> {
-    let choice = query.strip_prefix("rdma=").ok_or(PortalFault::Query)?;
-    choice.parse().map_err(|_| PortalFault::Query)
+/// The options in a portal's query: each at most once, in any order.
+#[derive(Default)]
+struct PortalOptions {
+    rdma: Option<RdmaChoice>,
+    auth: Option<PortalAuth>,
+    tls: Option<TlsPolicy>,
+}
+
+impl FromStr for PortalOptions {
+    type Err = PortalFault;
+
+    fn from_str(query: &str) -> Result<Self, PortalFault> {
+        let mut options = Self::default();
+        for option in query.split('&') {
+            let (key, value) = option.split_once('=').ok_or(PortalFault::Query)?;
+            let is_repeated = match (key, value) {
+                ("rdma", choice) => {
+                    let choice = choice.parse().map_err(|_| PortalFault::Query)?;
+                    options.rdma.replace(choice).is_some()
+                }
+                ("auth", "required") => options.auth.replace(PortalAuth::Required).is_some(),
+                ("tls", policy) => {
+                    let policy = policy.parse().map_err(|_| PortalFault::Query)?;
+                    options.tls.replace(policy).is_some()
+                }
+                _ => true,
+            };
+            if is_repeated {
+                return Err(PortalFault::Query);
+            }
+        }
+        Ok(options)
+    }
 }
 
 impl fmt::Display for Portal {
@@ -460,6 +507,33 @@ mod tests {
     }
 
     #[test]
+    fn portals_over_nvme_tcp_may_say_whether_hosts_use_tls() {
+        let shown = |text| parse::<Portal>(text).map(|portal| portal.to_string());
+        for (text, expected) in [
+            ("192.0.2.1?tls=off", "nvme+tcp://192.0.2.1:4420"),
+            (
+                "nvme+tcp://192.0.2.1?tls=allowed",
+                "nvme+tcp://192.0.2.1:4420?tls=allowed",
+            ),
+            (
+                "nvme+tcp://[2001:db8::1]/?tls=required",
+                "nvme+tcp://[2001:db8::1]:4420?tls=required",
+            ),
+        ] {
+            assert_eq!(shown(text).as_deref(), Ok(expected));
+            assert_eq!(shown(expected).as_deref(), Ok(expected));
+        }
+        for (text, told) in [
+            ("192.0.2.1?tls=maybe", "?tls=off"),
+            ("192.0.2.1?tls", "?tls=off"),
+            ("iscsi://192.0.2.1?tls=off", "leave out tls="),
+        ] {
+            let fault = shown(text).expect_err(text).to_string();
+            assert!(fault.contains(told), "{fault}");
+        }
+    }
+
+    #[test]
     fn portals_over_rdma_may_say_what_carries_it() {
         let shown = |text| parse::<Portal>(text).map(|portal| portal.to_string());
         for (text, read) in [
@@ -494,6 +568,63 @@ mod tests {
             let fault = shown(text).expect_err(text).to_string();
             assert!(fault.contains("leave out rdma="), "{fault}");
         }
+    }
+
+    #[test]
+    fn portals_may_require_authentication() {
+        let shown = |text| parse::<Portal>(text).map(|portal| portal.to_string());
+        for (text, read) in [
+            (
+                "192.0.2.1?auth=required",
+                "nvme+tcp://192.0.2.1:4420?auth=required",
+            ),
+            (
+                "iscsi://192.0.2.1,7?auth=required",
+                "iscsi://192.0.2.1:3260,7?auth=required",
+            ),
+            (
+                "iser://192.0.2.1?auth=required&rdma=soft",
+                "iser://192.0.2.1:3260?rdma=soft&auth=required",
+            ),
+            (
+                "192.0.2.1?tls=allowed&auth=required",
+                "nvme+tcp://192.0.2.1:4420?auth=required&tls=allowed",
+            ),
+        ] {
+            assert_eq!(shown(text).as_deref(), Ok(read), "{text}");
+            assert_eq!(shown(read).as_deref(), Ok(read));
+        }
+        for (text, hint) in [
+            ("192.0.2.1?auth=", "portals accept ?auth=required"),
+            ("192.0.2.1?auth=none", "portals accept ?auth=required"),
+            (
+                "192.0.2.1?auth=required&auth=required",
+                "portals accept ?auth=required",
+            ),
+            ("192.0.2.1?auth=required&", "portals accept ?auth=required"),
+            ("nfs://192.0.2.1?auth=required", "leave out auth="),
+            ("nfs+rdma://192.0.2.1?auth=required", "leave out auth="),
+        ] {
+            let fault = shown(text).expect_err(text).to_string();
+            assert!(fault.contains(hint), "{fault}");
+        }
+    }
+
+    #[test]
+    fn a_portal_is_named_without_its_options_and_tls_keeps_strangers_out() {
+        let portal = |text| parse::<Portal>(text).expect(text).0;
+        let bare = portal("192.0.2.1");
+        assert!(bare.admits_strangers());
+        assert!(portal("192.0.2.1?tls=allowed").admits_strangers());
+        for text in ["192.0.2.1?tls=required", "192.0.2.1?auth=required"] {
+            assert!(!portal(text).admits_strangers(), "{text}");
+        }
+        let both = portal("192.0.2.1?auth=required&tls=required");
+        for named in [bare, portal("192.0.2.1?tls=required"), both] {
+            assert!(both.is_named(&named), "{named}");
+        }
+        assert!(!both.is_named(&portal("192.0.2.1?tls=allowed")));
+        assert!(!bare.is_named(&both));
     }
 
     #[test]

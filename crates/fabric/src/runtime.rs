@@ -45,7 +45,7 @@ pub use acceptor::{
 pub use group::RuntimeGroup;
 use meter::Published;
 pub use meter::{Meter, Metered};
-use worker::Worker;
+use worker::{WatchedLane, Worker};
 
 /// How a runtime is set up.
 #[derive(Clone, Debug)]
@@ -156,17 +156,26 @@ impl Runtime {
         let name = options.thread_name;
         let start = move || {
             let clock = ThreadClock::of_current().map_err(RuntimeError::Thread)?;
-            Ok((open()?, clock))
+            let lane = handle.open_lane().map_err(RuntimeError::Thread)?;
+            let watched = lane.map(|lane| WatchedLane::new(lane, &shared));
+            let lane = watched.transpose().map_err(RuntimeError::Thread)?;
+            let worker = Worker::new(
+                index,
+                open()?,
+                Arc::clone(&shared),
+                handle.join_grace_periods(index),
+                lane,
+            );
+            Ok((worker, clock))
         };
         let thread = thread::Builder::new()
             .name(name.clone())
             .spawn(move || match start() {
-                Ok((provider, clock)) => {
-                    let grace = handle.join_grace_periods(index);
-                    shared.published.publish(provider.counted());
+                Ok((mut worker, clock)) => {
+                    worker.publish_now();
                     // The starter waits for this, so it is there.
                     let _ = ready.send(Ok(clock));
-                    Worker::new(index, provider, shared, grace).run();
+                    worker.run();
                 }
                 Err(error) => drop(ready.send(Err(error))),
             })

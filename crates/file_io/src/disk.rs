@@ -31,6 +31,8 @@ pub struct HostDisk {
     len_bytes: AtomicU64,
     is_device: bool,
     is_direct: bool,
+    /// Whether it was created when it was opened.
+    is_new: bool,
 }
 
 /// Why a file or device does not serve as a disk.
@@ -90,6 +92,7 @@ impl HostDisk {
             file: Arc::new(file),
             len_bytes: AtomicU64::new(len_bytes),
             is_device,
+            is_new: false,
         })
     }
 
@@ -126,6 +129,19 @@ impl HostDisk {
         }
         set_len(&self.file, self.len_bytes(), new).map_err(HostDiskError::Length)?;
         self.len_bytes.store(new.len_bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Removes the file at `path` if it was created when this was opened, is still there, and nothing was written
+    /// to it.
+    pub fn remove_if_new(&self, path: &Path) -> io::Result<()> {
+        let (own, there) = (self.file.metadata()?, std::fs::symlink_metadata(path)?);
+        let is_own = (own.dev(), own.ino()) == (there.dev(), there.ino());
+        let first_data = rustix::fs::seek(&*self.file, rustix::fs::SeekFrom::Data(0));
+        let is_empty = first_data == Err(rustix::io::Errno::NXIO);
+        if self.is_new && is_own && is_empty {
+            std::fs::remove_file(path)?;
+        }
         Ok(())
     }
 
@@ -195,7 +211,10 @@ fn create(path: &Path, new: NewFile, block_bytes: u32) -> Result<HostDisk, HostD
         // What is left of a failed creation has no contents.
         let _ = std::fs::remove_file(path);
     }
-    filled
+    Ok(HostDisk {
+        is_new: true,
+        ..filled?
+    })
 }
 
 fn set_len(file: &File, from_bytes: u64, new: NewFile) -> io::Result<()> {

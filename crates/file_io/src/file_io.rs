@@ -12,7 +12,7 @@ use std::{
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::{
-    FileCompletion, FileEngine, FileError, FileIoOptions, FileOp, HostDisk,
+    Event, FileCompletion, FileEngine, FileError, FileIoOptions, FileOp, HostDisk,
     aligned::Buffers,
     open::open_file,
     request::Request,
@@ -120,6 +120,15 @@ impl FileIo {
         Ok(())
     }
 
+    /// Makes further completions raise `event`, which several queues of one thread can share. An event
+    /// may occur without a completion, and one event may signal several completions. Only for io_uring.
+    pub fn announce_to(&self, event: &Event) -> io::Result<()> {
+        match &self.engine {
+            Engine::IoUring { ring, .. } => ring.announce(event.as_fd().as_raw_fd()),
+            Engine::Threads(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
     /// The descriptor of completion events, for a thread that has several queues, after
     /// [`announce`](Self::announce). It stays readable after the first event, so wait
     /// edge-triggered.
@@ -137,6 +146,15 @@ impl FileIo {
             Engine::IoUring { ring, .. } => WakerOf::Ring(ring.waker()?),
             Engine::Threads(threads) => WakerOf::Threads(threads.waker()),
         }))
+    }
+
+    /// Whether the system has not yet accepted a request, so that no completion will be signalled until
+    /// the next [`poll`](Self::poll).
+    pub fn has_unsubmitted(&mut self) -> bool {
+        match &mut self.engine {
+            Engine::IoUring { ring, .. } => ring.has_unsubmitted(),
+            Engine::Threads(_) => false,
+        }
     }
 
     /// How many requests are in flight.

@@ -17,6 +17,7 @@
 
 mod aligned;
 mod disk;
+mod event;
 mod file_io;
 mod open;
 mod request;
@@ -29,6 +30,7 @@ mod tests;
 use std::io;
 
 pub use disk::{HostDisk, HostDiskError, NewFile};
+pub use event::Event;
 pub use file_io::{FileIo, Waker};
 
 /// How a file is opened and how much of it can be in flight.

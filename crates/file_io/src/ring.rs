@@ -219,6 +219,11 @@ impl Ring {
         queue.is_empty() && !queue.taskrun() && !queue.cq_overflow()
     }
 
+    /// Whether a request waits for the next [`enter`](Self::enter), or the failure to start one.
+    pub(crate) fn has_unsubmitted(&mut self) -> bool {
+        self.failure.is_some() || !self.uring.submission().is_empty()
+    }
+
     /// Takes what has completed.
     pub(crate) fn reap(&mut self, take: &mut impl FnMut(u16, io::Result<usize>)) {
         for entry in self.uring.completion() {

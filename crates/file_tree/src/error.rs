@@ -57,6 +57,9 @@ pub enum FileError {
     /// The tree has no such operation (EOPNOTSUPP).
     #[error("not supported by the share")]
     NotSupported,
+    /// The tree cannot answer now; the same call may succeed later (EAGAIN).
+    #[error("busy; try again later")]
+    Busy,
     /// What stores the tree failed (EIO).
     #[error("input or output error")]
     Io,

@@ -7,7 +7,8 @@
 //! - [`FileId`], [`Name`] — what names a file;
 //! - [`Attributes`], [`AttributeChanges`], [`Timestamp`] — what is known about a file;
 //! - [`Caller`] — on whose behalf an operation is done;
-//! - [`FileTree`] — the operations.
+//! - [`FileTree`] — the operations;
+//! - [`permission`] — who may do what, the same for all kinds of trees.
 
 #![forbid(unsafe_code)]
 
@@ -16,6 +17,7 @@ mod caller;
 mod error;
 mod id;
 mod name;
+pub mod permission;
 mod tree;
 
 pub use attributes::{
@@ -27,5 +29,5 @@ pub use id::FileId;
 pub use name::{Name, NameFault};
 pub use tree::{
     Changed, Cookie, Created, DirectoryEntry, DirectoryPage, ExclusiveVerifier, FileTree, Listing,
-    NewFile, ReadDone, TreeLimits, TreeSpace, WriteDone,
+    NewFile, ReadDone, SeekDone, SeekTarget, TreeLimits, TreeSpace, WriteDone,
 };

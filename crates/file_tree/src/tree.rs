@@ -58,6 +58,25 @@ pub struct ReadDone {
     pub attributes: Attributes,
 }
 
+/// What is looked for in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SeekTarget {
+    /// Bytes that were written.
+    Data,
+    /// A hole. There is one behind the last byte of each file.
+    Hole,
+}
+
+/// What a search returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeekDone {
+    /// Where the next data or the next hole begins, or the offset that was given if it is there.
+    /// `None` if it is behind the end, or if there are no data up to the end.
+    pub offset: Option<u64>,
+    /// The length of the file.
+    pub size_bytes: u64,
+}
+
 /// What a write returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteDone {
@@ -135,7 +154,7 @@ pub struct TreeLimits {
 }
 
 /// A tree of files. Shared by every session that serves it; all methods take `&self`, are safe
-/// from any thread, and do not wait for storage. Each operation takes effect as a whole or not at
+/// from any thread, and do not wait for storage, unless the tree [may wait](Self::may_wait). Each operation takes effect as a whole or not at
 /// all, except that reads and writes of more than one page may see each other's parts. Permissions
 /// are checked as POSIX does, with exceptions for clients without an open call (RFC 1813 section
 /// 4.4): the owner of a regular file may always [`read`](Self::read) and [`write`](Self::write) it,
@@ -143,6 +162,12 @@ pub struct TreeLimits {
 pub trait FileTree: Send + Sync {
     /// The root directory.
     fn root(&self) -> FileId;
+
+    /// Whether operations wait for storage. If so, sessions do not execute them in a thread that serves
+    /// others meanwhile.
+    fn may_wait(&self) -> bool {
+        false
+    }
 
     /// Space and files, used and free.
     fn space(&self) -> TreeSpace;
@@ -217,6 +242,16 @@ pub trait FileTree: Send + Sync {
         offset: u64,
         len_bytes: u64,
     ) -> Result<Changed, FileError>;
+
+    /// Looks for data or for a hole from `offset` on. Holes that are small, or behind many pieces of
+    /// data, may be taken for data.
+    fn seek(
+        &self,
+        caller: &Caller<'_>,
+        file: FileId,
+        offset: u64,
+        target: SeekTarget,
+    ) -> Result<SeekDone, FileError>;
 
     /// Makes written bytes as safe as this tree makes any.
     fn commit(&self, caller: &Caller<'_>, file: FileId) -> Result<Changed, FileError>;

@@ -72,12 +72,32 @@ pub enum WriteError {
         /// The file.
         path: PathBuf,
     },
+    /// The name of an increment is in use.
+    #[error("{} exists and is no increment of a save; move it away", path.display())]
+    NotAnIncrement {
+        /// The file.
+        path: PathBuf,
+    },
     /// The bytes of the volume could not be read.
     #[error("the volume cannot be read: {0}")]
     Source(#[source] Status),
     /// The caller ended the work.
     #[error("saving was cancelled")]
     Cancelled,
+}
+
+/// Why an increment is not used.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkFault {
+    /// It is not there, but a later one is.
+    #[error("is missing, and a later one exists")]
+    Missing,
+    /// It is an increment of another file than the one before it.
+    #[error("does not follow the file before it")]
+    Foreign,
+    /// It cannot be read.
+    #[error("cannot be used ({0})")]
+    Unreadable(#[source] Box<ImageError>),
 }
 
 /// What is wrong with a file.
@@ -96,10 +116,28 @@ pub enum ImageError {
     #[error("the file is no save of a volume; choose one that `ramport volume save` wrote")]
     NotASave,
     /// A later program wrote it.
-    #[error("the file has format version {found}; this program reads version 1: use a newer one")]
+    #[error(
+        "the file has format version {found}; this program reads versions 1 and 2: use a newer one"
+    )]
     Version {
         /// The version in the file.
         found: u32,
+    },
+    /// It holds only what has changed since another file.
+    #[error("the file is an increment; give the complete save that its name begins with")]
+    Increment,
+    /// An increment beside the file does not fit.
+    #[error(
+        "its increment {} {fault}; put the right file there, or move this and later increments away to go back to save {sequence}",
+        path.display()
+    )]
+    Broken {
+        /// The increment.
+        path: PathBuf,
+        /// What is wrong with it.
+        fault: LinkFault,
+        /// The save before it.
+        sequence: u64,
     },
     /// Its header disagrees with its checksum.
     #[error("the header of the file (its first 256 bytes) is damaged; use another save")]

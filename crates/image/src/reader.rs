@@ -9,8 +9,8 @@ use zerocopy::{FromZeros as _, IntoBytes};
 use crate::error::{FileStep, ImageError};
 use crate::files::ReadAt;
 use crate::format::{
-    CHUNK_BYTES, ENTRY_BYTES, HEADER_BYTES, HEADER_MAGIC, Header, IndexEntry, Label, TRAILER_BYTES,
-    Trailer, VERSION,
+    CHUNK_BYTES, ENTRY_BYTES, FileId, HEADER_BYTES, HEADER_MAGIC, Header, INCREMENT_VERSION,
+    IndexEntry, Label, TRAILER_BYTES, Trailer, VERSION,
 };
 
 /// A complete file whose header, index and trailer agree with their checksums.
@@ -18,6 +18,7 @@ use crate::format::{
 pub struct Image<R> {
     file: R,
     label: Label,
+    id: FileId,
     index: Vec<IndexEntry>,
     /// Where every [`ENTRIES_PER_START`]th chunk begins in the file.
     starts: Vec<u64>,
@@ -53,7 +54,7 @@ pub struct Chunk<'a> {
 }
 
 impl<R: ReadAt> Image<R> {
-    /// Reads header, index and trailer. `accept` decides by the label whether to go on: the index
+    /// Reads header, index and trailer of a complete file. `accept` decides by the label whether to go on: the index
     /// takes memory in proportion to the size of the volume.
     ///
     /// # Errors
@@ -62,18 +63,44 @@ impl<R: ReadAt> Image<R> {
         file: R,
         accept: impl FnOnce(&Label) -> Result<(), E>,
     ) -> Result<Self, E> {
-        let (header, label) = read_label(&file)?;
+        let (header, label) = read_header(&file)?;
+        if header.link().is_some() {
+            return Err(ImageError::Increment.into());
+        }
         accept(&label)?;
+        Ok(Self::open_rest(file, &header, label)?)
+    }
+
+    /// Reads index and trailer of a file, a complete one or an increment.
+    pub(crate) fn open_rest(file: R, header: &Header, label: Label) -> Result<Self, ImageError> {
         let file_bytes = file.len_bytes().map_err(read_failed)?;
-        let index = read_index(&file, file_bytes, &header, &label)?;
+        let (index, crc) = read_index(&file, file_bytes, header, &label)?;
         let starts = starts_of(&index);
+        let id = FileId {
+            sequence: label.sequence,
+            moment_unix_ns: label.moment_unix_ns,
+            crc,
+        };
         Ok(Self {
             file,
             label,
+            id,
             index,
             starts,
             file_bytes,
         })
+    }
+
+    /// Which file it is.
+    pub(crate) fn id(&self) -> FileId {
+        self.id
+    }
+
+    /// The number of each chunk that the file has an entry for, in ascending order, and whether it
+    /// is anything but zeros.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (u32, bool)> + '_ {
+        let entry = |entry: &IndexEntry| (entry.number.get(), entry.stored_bytes.get() > 0);
+        self.index.iter().map(entry)
     }
 
     /// What the file says about itself.
@@ -187,19 +214,30 @@ fn unpack<'a>(stored: &'a [u8], plain: &'a mut [u8]) -> Option<&'a [u8]> {
     if stored.len() == plain.len() {
         return Some(stored);
     }
+    if stored.is_empty() {
+        plain.fill(0);
+        return Some(plain);
+    }
     match decompress_into(stored, plain) {
         Ok(len) if len == plain.len() => Some(plain),
         _ => None,
     }
 }
 
-fn read_failed(source: std::io::Error) -> ImageError {
+pub(crate) fn read_failed(source: std::io::Error) -> ImageError {
     let step = FileStep::Read;
     ImageError::File { step, source }
 }
 
 /// The header of a file, and what it says.
-pub(crate) fn read_label(file: &impl ReadAt) -> Result<(Header, Label), ImageError> {
+pub(crate) fn read_header(file: &impl ReadAt) -> Result<(Header, Label), ImageError> {
+    let header = read_unchecked_header(file)?;
+    let label = header.label().ok_or(ImageError::Header)?;
+    Ok((header, label))
+}
+
+/// The header of a file of a version that is known; it may be damaged.
+pub(crate) fn read_unchecked_header(file: &impl ReadAt) -> Result<Header, ImageError> {
     let len_bytes = file.len_bytes().map_err(read_failed)?;
     if len_bytes < HEADER_BYTES as u64 {
         return Err(ImageError::NotASave);
@@ -212,19 +250,19 @@ pub(crate) fn read_label(file: &impl ReadAt) -> Result<(Header, Label), ImageErr
     }
     // The version comes first: another one may have its checksum elsewhere.
     let found = header.version.get();
-    if found != VERSION {
+    if found != VERSION && found != INCREMENT_VERSION {
         return Err(ImageError::Version { found });
     }
-    let label = header.label().ok_or(ImageError::Header)?;
-    Ok((header, label))
+    Ok(header)
 }
 
+/// The index of a file, and the checksum of its trailer.
 fn read_index(
     file: &impl ReadAt,
     len_bytes: u64,
     header: &Header,
     label: &Label,
-) -> Result<Vec<IndexEntry>, ImageError> {
+) -> Result<(Vec<IndexEntry>, u32), ImageError> {
     let end = ImageError::End { len_bytes };
     let Some(trailer_offset) = len_bytes.checked_sub(TRAILER_BYTES as u64) else {
         return Err(end);
@@ -249,17 +287,27 @@ fn read_index(
     file.read_at(offset, index.as_mut_slice().as_mut_bytes())
         .map_err(read_failed)?;
     let is_whole = crc32c::crc32c(index.as_bytes()) == trailer.index_crc.get()
-        && is_consistent(&index, label.size_bytes, offset);
-    if is_whole { Ok(index) } else { Err(damaged) }
+        && is_consistent(&index, header, label.size_bytes, offset);
+    if is_whole {
+        Ok((index, trailer.crc()))
+    } else {
+        Err(damaged)
+    }
 }
 
 /// Whether the entries are in order, inside the volume, and as long together as the file has bytes
 /// for them.
-fn is_consistent(index: &[IndexEntry], size_bytes: u64, index_offset: u64) -> bool {
+fn is_consistent(
+    index: &[IndexEntry],
+    header: &Header,
+    size_bytes: u64,
+    index_offset: u64,
+) -> bool {
+    let len_min = u64::from(header.link().is_none());
     let ascends = |two: &[IndexEntry]| two[0].number.get() < two[1].number.get();
     let fits = |entry: &IndexEntry| {
         let len = IndexEntry::chunk_len(entry.number.get(), size_bytes);
-        (1..=len).contains(&u64::from(entry.stored_bytes.get()))
+        len > 0 && (len_min..=len).contains(&u64::from(entry.stored_bytes.get()))
     };
     index.windows(2).all(ascends)
         && index.iter().all(fits)

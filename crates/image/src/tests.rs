@@ -361,14 +361,26 @@ fn messages_of_errors() {
         WriteError::File { .. } => [WriteError::File { step: FileStep::Write, path: path(), source: source() }],
         WriteError::OtherSave { .. } => [WriteError::OtherSave { path: path(), found: found.clone() }],
         WriteError::NotASave { .. } => [WriteError::NotASave { path: path() }],
+        WriteError::NotAnIncrement { .. } => [WriteError::NotAnIncrement { path: "/srv/saves/rd0.save.inc1".into() }],
         WriteError::Source(_) => [WriteError::Source(block::Status::Gone)],
         WriteError::Cancelled => [WriteError::Cancelled],
     });
     let step = FileStep::Open;
+    let broken = |fault| ImageError::Broken {
+        path: "/srv/saves/rd0.save.inc3".into(),
+        fault,
+        sequence: 12,
+    };
     let of_files = every_variant!(ImageError {
         ImageError::File { .. } => [ImageError::File { step, source: source() }],
         ImageError::NotASave => [ImageError::NotASave],
-        ImageError::Version { .. } => [ImageError::Version { found: 2 }],
+        ImageError::Version { .. } => [ImageError::Version { found: 3 }],
+        ImageError::Increment => [ImageError::Increment],
+        ImageError::Broken { .. } => [
+            broken(LinkFault::Missing),
+            broken(LinkFault::Foreign),
+            broken(LinkFault::Unreadable(Box::new(ImageError::Header))),
+        ],
         ImageError::Header => [ImageError::Header],
         ImageError::End { .. } => [ImageError::End { len_bytes: 1000 }],
         ImageError::Index { .. } => [ImageError::Index { offset: 256, len_bytes: 24 }],

@@ -10,10 +10,13 @@ use uuid::Uuid;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U32;
 
+use crate::chain::{Tail, increment_path, is_increment};
 use crate::error::{FileStep, ImageError, WriteError};
 use crate::files::Files;
-use crate::format::{CHUNK_BYTES, HEADER_BYTES, Header, IndexEntry, Label, Trailer};
-use crate::reader::read_label;
+use crate::format::{
+    CHUNK_BYTES, FileId, HEADER_BYTES, Header, INCREMENTS_MAX, IndexEntry, Label, Trailer,
+};
+use crate::reader::read_header;
 
 /// Bytes of a volume that do not change while they are read.
 pub trait Source {
@@ -41,8 +44,19 @@ pub enum Replace {
 pub struct Written {
     /// Its length in bytes.
     pub file_bytes: u64,
-    /// Bytes of the volume that it holds: all others are zeros.
+    /// Bytes of the volume that it holds: all others are zeros, or in an increment unchanged.
     pub held_bytes: u64,
+    /// What the next increment follows.
+    pub tail: Tail,
+}
+
+/// Where an increment goes, and what it holds.
+#[derive(Clone, Copy, Debug)]
+pub struct Increment<'a> {
+    /// What it follows.
+    pub tail: Tail,
+    /// The numbers of the chunks that have changed since, in ascending order.
+    pub changed: &'a [u32],
 }
 
 /// Bytes that are collected for one call of the system.
@@ -50,9 +64,10 @@ const BATCH_BYTES: usize = 1 << 20;
 /// The end of the name of a file that is not complete.
 const PARTIAL: &str = ".partial";
 
-/// Writes `source` to `path`, and reports to `progress` the offset in the volume that was reached,
+/// Writes all of `source` to `path`, and reports to `progress` the offset in the volume that was reached,
 /// which may cancel the work. Until this returns, `path` is what it was before, whatever fails or
-/// is killed; afterwards it is the new file, which is on stable storage.
+/// is killed; afterwards it is the new file, which is on stable storage, and increments of the former
+/// one are removed.
 ///
 /// # Errors
 /// If the files or the source fail, or `path` exists and is not to be replaced.
@@ -65,19 +80,70 @@ pub fn write<F: Files>(
     progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
 ) -> Result<Written, WriteError> {
     check_replaced(files, path, label, replace)?;
+    let header = Header::new(label, None);
+    let written = publish(files, path, header, &mut |writer| {
+        writer.write_all(label, source, progress)
+    })?;
+    for place in 1..=INCREMENTS_MAX {
+        let path = increment_path(path, place);
+        if let Ok(Some(file)) = files.open(&path)
+            && is_increment(&file).unwrap_or(false)
+        {
+            // If it stays, it is not read: its link names another file.
+            let _leftover = files.remove(&path);
+        }
+    }
+    let id = written.id(label);
+    Ok(written.report(Tail::of_complete(id)))
+}
+
+/// Writes what has changed in `source` to an increment beside the complete file `path`, and reports to
+/// `progress` the bytes of the volume that are done. Whatever fails or is killed, the file and its
+/// earlier increments are what they were.
+///
+/// # Errors
+/// If the files or the source fail, or a file that is no increment has the name.
+pub fn write_increment<F: Files>(
+    files: &F,
+    path: &Path,
+    label: &Label,
+    source: &dyn Source,
+    increment: Increment<'_>,
+    progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
+) -> Result<Written, WriteError> {
+    let link = increment.tail.next_link();
+    let path = increment_path(path, link.place);
+    check_no_other(files, &path)?;
+    let header = Header::new(label, Some(&link));
+    let written = publish(files, &path, header, &mut |writer| {
+        writer.write_changed(label, source, increment.changed, progress)
+    })?;
+    let id = written.id(label);
+    Ok(written.report(Tail {
+        base: link.base,
+        last: id,
+        increments: link.place,
+    }))
+}
+
+/// Creates a file, has it filled, and gives it its name when it is on stable storage.
+fn publish<F: Files>(
+    files: &F,
+    path: &Path,
+    header: Header,
+    fill: &mut dyn FnMut(&mut Writer<'_, F>) -> Result<Filled, WriteError>,
+) -> Result<Filled, WriteError> {
     let names = Names::new(path).ok_or_else(|| WriteError::NotASave { path: path.into() })?;
     files.remove_leftovers(&names.folder, &names.begin, PARTIAL);
     let file = files
         .create(&names.partial)
         .map_err(|error| failed(FileStep::Create, &names.partial, error))?;
-    let mut writer = Writer::new(files, file, &names.partial, label);
-    let done = writer
-        .write_all(label, source, progress)
-        .and_then(|written| {
-            let renamed = files.rename(&names.partial, path);
-            renamed.map_err(|error| failed(FileStep::Rename, path, error))?;
-            Ok(written)
-        });
+    let mut writer = Writer::new(files, file, &names.partial, header);
+    let done = fill(&mut writer).and_then(|written| {
+        let renamed = files.rename(&names.partial, path);
+        renamed.map_err(|error| failed(FileStep::Rename, path, error))?;
+        Ok(written)
+    });
     let written = match done {
         Ok(written) => written,
         Err(error) => {
@@ -102,7 +168,10 @@ fn check_replaced<F: Files>(
     let Some(old) = opened.map_err(|error| failed(FileStep::Open, path, error))? else {
         return Ok(());
     };
-    match read_label(&old) {
+    match read_header(&old) {
+        Ok((header, _)) if header.link().is_some() => {
+            Err(WriteError::NotASave { path: path.into() })
+        }
         Ok((_, found)) if replace == Replace::SameLineage && found.lineage != label.lineage => {
             Err(WriteError::OtherSave {
                 path: path.into(),
@@ -112,6 +181,19 @@ fn check_replaced<F: Files>(
         Ok(_) => Ok(()),
         Err(ImageError::File { step, source }) => Err(failed(step, path, source)),
         Err(_) => Err(WriteError::NotASave { path: path.into() }),
+    }
+}
+
+/// Refuses to replace anything but an increment.
+fn check_no_other<F: Files>(files: &F, path: &Path) -> Result<(), WriteError> {
+    let opened = files.open(path);
+    let Some(old) = opened.map_err(|error| failed(FileStep::Open, path, error))? else {
+        return Ok(());
+    };
+    match is_increment(&old) {
+        Ok(true) => Ok(()),
+        Err(ImageError::File { step, source }) => Err(failed(step, path, source)),
+        _ => Err(WriteError::NotAnIncrement { path: path.into() }),
     }
 }
 
@@ -144,6 +226,31 @@ impl Names {
     }
 }
 
+/// A file that is complete, and its checksum.
+struct Filled {
+    file_bytes: u64,
+    held_bytes: u64,
+    crc: u32,
+}
+
+impl Filled {
+    fn id(&self, label: &Label) -> FileId {
+        FileId {
+            sequence: label.sequence,
+            moment_unix_ns: label.moment_unix_ns,
+            crc: self.crc,
+        }
+    }
+
+    fn report(self, tail: Tail) -> Written {
+        Written {
+            file_bytes: self.file_bytes,
+            held_bytes: self.held_bytes,
+            tail,
+        }
+    }
+}
+
 struct Writer<'a, F: Files> {
     files: &'a F,
     file: F::New,
@@ -158,8 +265,7 @@ struct Writer<'a, F: Files> {
 }
 
 impl<'a, F: Files> Writer<'a, F> {
-    fn new(files: &'a F, file: F::New, path: &'a Path, label: &Label) -> Self {
-        let header = Header::new(label);
+    fn new(files: &'a F, file: F::New, path: &'a Path, header: Header) -> Self {
         let mut batch = Vec::with_capacity(BATCH_BYTES + 2 * CHUNK_BYTES as usize);
         batch.extend_from_slice(header.as_bytes());
         Self {
@@ -179,7 +285,7 @@ impl<'a, F: Files> Writer<'a, F> {
         label: &Label,
         source: &dyn Source,
         progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
-    ) -> Result<Written, WriteError> {
+    ) -> Result<Filled, WriteError> {
         let mut plain = vec![0; CHUNK_BYTES as usize];
         let mut offset = 0;
         while offset < label.size_bytes {
@@ -200,17 +306,43 @@ impl<'a, F: Files> Writer<'a, F> {
             let len = IndexEntry::chunk_len(number, label.size_bytes) as usize;
             let plain = &mut plain[..len];
             source.read(offset, plain).map_err(WriteError::Source)?;
-            self.add_chunk(number, plain)?;
+            if !is_zero(plain) {
+                self.add_chunk(number, plain)?;
+            }
             offset += len as u64;
         }
         self.finish()
     }
 
-    /// Stores a chunk, unless it is zeros.
-    fn add_chunk(&mut self, number: u32, plain: &[u8]) -> Result<(), WriteError> {
-        if is_zero(plain) {
-            return Ok(());
+    fn write_changed(
+        &mut self,
+        label: &Label,
+        source: &dyn Source,
+        changed: &[u32],
+        progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
+    ) -> Result<Filled, WriteError> {
+        let mut plain = vec![0; CHUNK_BYTES as usize];
+        let mut done = 0;
+        for &number in changed {
+            if progress(done).is_break() {
+                return Err(WriteError::Cancelled);
+            }
+            let len = IndexEntry::chunk_len(number, label.size_bytes) as usize;
+            let plain = &mut plain[..len];
+            let offset = u64::from(number) * CHUNK_BYTES;
+            source.read(offset, plain).map_err(WriteError::Source)?;
+            if is_zero(plain) {
+                self.add_entry(number, 0, plain);
+            } else {
+                self.add_chunk(number, plain)?;
+            }
+            done += len as u64;
         }
+        self.finish()
+    }
+
+    /// Stores a chunk.
+    fn add_chunk(&mut self, number: u32, plain: &[u8]) -> Result<(), WriteError> {
         let start = self.batch.len();
         self.batch
             .resize(start + get_maximum_output_size(plain.len()), 0);
@@ -225,18 +357,22 @@ impl<'a, F: Files> Writer<'a, F> {
         self.batch.truncate(start + stored);
         self.file_bytes += stored as u64;
         self.held_bytes += plain.len() as u64;
-        self.index.push(IndexEntry {
-            number: U32::new(number),
-            stored_bytes: U32::new(stored as u32),
-            crc: U32::new(crc32c::crc32c(plain)),
-        });
+        self.add_entry(number, stored, plain);
         if self.batch.len() >= BATCH_BYTES {
             self.flush()?;
         }
         Ok(())
     }
 
-    fn finish(&mut self) -> Result<Written, WriteError> {
+    fn add_entry(&mut self, number: u32, stored: usize, plain: &[u8]) {
+        self.index.push(IndexEntry {
+            number: U32::new(number),
+            stored_bytes: U32::new(stored as u32),
+            crc: U32::new(crc32c::crc32c(plain)),
+        });
+    }
+
+    fn finish(&mut self) -> Result<Filled, WriteError> {
         self.flush()?;
         let index = std::mem::take(&mut self.index);
         for piece in index.as_bytes().chunks(BATCH_BYTES) {
@@ -249,9 +385,10 @@ impl<'a, F: Files> Writer<'a, F> {
         self.flush()?;
         let synced = self.files.sync(&mut self.file);
         synced.map_err(|error| failed(FileStep::Sync, self.path, error))?;
-        Ok(Written {
+        Ok(Filled {
             file_bytes: self.file_bytes,
             held_bytes: self.held_bytes,
+            crc: trailer.crc(),
         })
     }
 

@@ -13,8 +13,8 @@ use block::{Blocks, Extent, Lba};
 use initiator::{Device, DeviceOptions, Operation, Request, Slot, Url, WaitStrategy};
 use rustix::time::{ClockId, clock_gettime};
 use server::{
-    ByteSize, Cores, HostPolicy, NamespaceDefinition, PortalDefinition, PortalGroup, RdmaChoice,
-    Server, ServerConfig, TargetDefinition, Transport, VolumeSpec,
+    ByteSize, Cores, HostPolicy, NamespaceDefinition, PortalAuth, PortalDefinition, PortalGroup,
+    RdmaChoice, Server, ServerConfig, TargetDefinition, Transport, VolumeSpec,
 };
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -119,6 +119,8 @@ fn serve(core: usize) -> Result<(), Box<dyn Error>> {
         address: "127.0.0.1:4499".parse()?,
         group: PortalGroup::default(),
         rdma: RdmaChoice::default(),
+        auth: PortalAuth::default(),
+        tls: server::TlsPolicy::Off,
     })?;
     println!("nvme+tcp://{}/rate", portal.address);
     let portal = server.add_portal(PortalDefinition {
@@ -126,6 +128,8 @@ fn serve(core: usize) -> Result<(), Box<dyn Error>> {
         address: "127.0.46.1:46001".parse()?,
         group: PortalGroup::default(),
         rdma: RdmaChoice::default(),
+        auth: PortalAuth::default(),
+        tls: server::TlsPolicy::Off,
     })?;
     println!("nvme+rdma://{}/rate", portal.address);
     std::thread::park();

@@ -15,6 +15,7 @@ use rustix::{
 use session::{BufferRange, Buffers, Segment, SendList};
 
 use crate::ConnectionError;
+use crate::secured::Secured;
 use crate::socket::{Interest, sleep};
 
 /// The host's end of a protocol over a byte stream, without a socket.
@@ -67,6 +68,8 @@ pub(crate) struct Connection<S: Core> {
     outcomes: Vec<S::Outcome>,
     /// Whether the operating system had no room for all that is to be sent.
     blocked: Blocked,
+    /// Its records, if it is in TLS.
+    secured: Option<Box<Secured>>,
 }
 
 /// The memory of a connection for data in flight.
@@ -120,7 +123,13 @@ impl<S: Core> Connection<S> {
             inbox: vec![0; sizes.inbox_bytes].into_boxed_slice(),
             outcomes: Vec::with_capacity(usize::from(keys)),
             blocked: Blocked::No,
+            secured: None,
         }
+    }
+
+    /// The same in TLS.
+    pub(crate) fn secured(self, secured: Option<Box<Secured>>) -> Self {
+        Self { secured, ..self }
     }
 
     pub(crate) fn stream(&self) -> &Arc<TcpStream> {
@@ -161,7 +170,8 @@ impl<S: Core> Connection<S> {
             return Err(error);
         }
         // What has arrived may ask for data.
-        if self.session.wants_transmit() {
+        let owes_record = (self.secured.as_ref()).is_some_and(|secured| !secured.is_drained());
+        if self.session.wants_transmit() || owes_record {
             self.transmit(buffers)?;
         }
         Ok(())
@@ -201,6 +211,9 @@ impl<S: Core> Connection<S> {
     }
 
     fn transmit(&mut self, buffers: &Buffers) -> Result<(), ConnectionError> {
+        if self.secured.is_some() {
+            return self.transmit_secured(buffers);
+        }
         for _ in 0..SENDS_PER_TURN {
             if self.list.is_empty() {
                 if !self.session.wants_transmit() {
@@ -227,7 +240,54 @@ impl<S: Core> Connection<S> {
         Ok(())
     }
 
+    fn transmit_secured(&mut self, buffers: &Buffers) -> Result<(), ConnectionError> {
+        let secured = self.secured.as_mut().expect("the caller has checked it");
+        self.blocked = Blocked::Yes;
+        for _ in 0..SENDS_PER_TURN {
+            if !secured.send(&self.stream)? {
+                return Ok(());
+            }
+            if self.list.is_empty() && self.session.wants_transmit() {
+                self.session.poll_transmit(buffers, &mut self.list);
+            }
+            if self.list.is_empty() && secured.is_drained() {
+                self.blocked = Blocked::No;
+                return Ok(());
+            }
+            let taken = secured.seal(&self.list, buffers)? as u64;
+            self.list.consume(taken);
+            self.session.handle_sent(taken, &mut self.outcomes);
+        }
+        Ok(())
+    }
+
+    fn receive_secured(&mut self, buffers: &mut Buffers) -> Result<(), ConnectionError> {
+        let secured = self.secured.as_mut().expect("the caller has checked it");
+        for _ in 0..RECEIVES_PER_TURN {
+            let received_bytes = match (&*self.stream).read(&mut self.inbox) {
+                Ok(0) => return Err(ConnectionError::Closed),
+                Ok(received_bytes) => received_bytes,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error.into()),
+            };
+            let (session, outcomes) = (&mut self.session, &mut self.outcomes);
+            let input = &mut self.inbox[..received_bytes];
+            secured.records.handle_bytes(input, |bytes| {
+                let taken = session.handle_bytes(bytes, buffers, outcomes);
+                taken.map_err(S::Error::into)
+            })?;
+            if received_bytes < self.inbox.len() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
     fn receive(&mut self, buffers: &mut Buffers) -> Result<(), ConnectionError> {
+        if self.secured.is_some() {
+            return self.receive_secured(buffers);
+        }
         for _ in 0..RECEIVES_PER_TURN {
             let inbox_bytes = if self.session.expects_bulk() {
                 BULK_INBOX_BYTES.min(self.inbox.len())

@@ -248,6 +248,12 @@ pub enum ConnectError {
         "dhchap-ctrl-secret-file= needs the host's own secret, too; add dhchap-secret-file=FILE"
     )]
     NoHostSecret,
+    /// The authentication has generated no key for TLS.
+    #[error("{address}: the authentication has generated no key for TLS")]
+    NoGeneratedKey {
+        /// Where.
+        address: SocketAddr,
+    },
     /// A file does not begin with a DH-HMAC-CHAP secret.
     #[error("{}: {source}", path.display())]
     DhChapSecret {
@@ -256,6 +262,17 @@ pub enum ConnectError {
         /// What is wrong with its first line.
         source: nvme::auth::SecretError,
     },
+    /// A file does not begin with a key for TLS.
+    #[error("{}: {source}", path.display())]
+    TlsKey {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with its first line.
+        source: tls::KeyError,
+    },
+    /// TLS is not available on this machine.
+    #[error(transparent)]
+    TlsProvider(#[from] tls::ProviderError),
     /// A thread or descriptor could not be created.
     #[error("cannot create a thread or descriptor: {source}")]
     Resources {
@@ -278,6 +295,8 @@ impl ConnectError {
             | Self::SecretsFile { .. }
             | Self::NoHostSecret
             | Self::DhChapSecret { .. }
+            | Self::TlsKey { .. }
+            | Self::TlsProvider(_)
             | Self::SecretsForm { .. } => true,
             Self::Rdma { source, .. } => source.is_mistake(),
             Self::Setup { source, .. } => matches!(
@@ -324,6 +343,12 @@ pub enum ConnectionError {
     /// The login failed, the protocol was broken, or the target ended the session.
     #[error(transparent)]
     Session(#[from] SessionError),
+    /// The handshake of TLS failed.
+    #[error("{0}; check that this host's key is defined on the target (`ramport host show` there)")]
+    Handshake(#[from] tls::EntryError),
+    /// A record of TLS was invalid, or the other side ended the connection.
+    #[error(transparent)]
+    Record(#[from] tls::RecordError),
     /// The controller did not answer in time.
     #[error("no response within {waited:?}")]
     Silent {

@@ -33,6 +33,7 @@ mod queue;
 mod queue_connection;
 mod random;
 mod request;
+mod secured;
 mod slots;
 mod socket;
 mod url;

@@ -1,4 +1,4 @@
-//! URLs: `nvme+tcp://host:port/subnqn?ns=1&hdgst=on&ddgst=on&queues=4&hostnqn=…&dhchap-secret-file=FILE`,
+//! URLs: `nvme+tcp://host:port/subnqn?ns=1&hdgst=on&ddgst=on&queues=4&hostnqn=…&tls-psk-file=FILE&dhchap-secret-file=FILE`,
 //! `nvme+rdma://host:port/subnqn?ns=1&rdma=auto&local=192.0.2.9&queues=4&hostnqn=…` and
 //! `iscsi://user%secret@host:port/iqn/lun?hdgst=on&ddgst=on&sessions=4&initiator=…&chap=FILE`.
 
@@ -36,6 +36,8 @@ pub struct Url {
     secret: Option<Secret>,
     secrets_file: Option<PathBuf>,
     dhchap: DhChapOptions,
+    tls_psk_file: Option<PathBuf>,
+    generates_tls_key: bool,
     rdma: RdmaChoice,
     local: Option<IpAddr>,
 }
@@ -238,6 +240,7 @@ impl Url {
             &self.secrets_file,
             &self.dhchap.secret_file,
             &self.dhchap.controller_secret_file,
+            &self.tls_psk_file,
         ];
         files.into_iter().filter_map(|file| file.as_deref())
     }
@@ -245,6 +248,16 @@ impl Url {
     /// In-band authentication of NVMe (`dhchap-…=`).
     pub fn dhchap(&self) -> &DhChapOptions {
         &self.dhchap
+    }
+
+    /// Whether an authentication generates the key for TLS over NVMe/TCP (`tls=generated`).
+    pub fn generates_tls_key(&self) -> bool {
+        self.generates_tls_key
+    }
+
+    /// The file of the key for TLS over NVMe/TCP (`tls-psk-file=`); plain if absent.
+    pub fn tls_psk_file(&self) -> Option<&Path> {
+        self.tls_psk_file.as_deref()
     }
 
     /// What is to execute RDMA (`rdma=`).
@@ -303,6 +316,15 @@ impl Url {
             (Scheme::NvmeTcp | Scheme::NvmeRdma, dhchap) if dhchap.starts_with("dhchap-") => {
                 let known = self.scheme.options();
                 self.dhchap.set(dhchap, value, known)?;
+            }
+            (Scheme::NvmeTcp, "tls-psk-file") => self.tls_psk_file = Some(decode(value)?.into()),
+            (Scheme::NvmeTcp, "tls") if value == "generated" => self.generates_tls_key = true,
+            (Scheme::NvmeTcp, "tls") => {
+                return Err(UrlError::OptionValue {
+                    option: "tls",
+                    value: value.to_owned(),
+                    expected: "it is generated; tls-psk-file= names a key",
+                });
             }
             (Scheme::Iscsi, "chap") => self.secrets_file = Some(decode(value)?.into()),
             _ => {
@@ -378,6 +400,8 @@ impl FromStr for Url {
             secret: None,
             secrets_file: None,
             dhchap: DhChapOptions::default(),
+            tls_psk_file: None,
+            generates_tls_key: false,
             rdma: RdmaChoice::default(),
             local: None,
         };
@@ -438,6 +462,13 @@ impl fmt::Display for Url {
             options.push(format!("chap={}", encode_name(&path.to_string_lossy())));
         }
         options.extend(self.dhchap.shown());
+        if let Some(path) = &self.tls_psk_file {
+            let path = path.to_string_lossy();
+            options.push(format!("tls-psk-file={}", encode_name(&path)));
+        }
+        if self.generates_tls_key {
+            options.push("tls=generated".to_owned());
+        }
         for (option, separator) in options
             .iter()
             .zip(std::iter::once('?').chain(std::iter::repeat('&')))
@@ -479,7 +510,7 @@ impl Scheme {
     fn options(self) -> &'static str {
         match self {
             Self::NvmeTcp => {
-                "ns, hdgst, ddgst, queues, hostnqn, dhchap-secret-file, dhchap-ctrl-secret-file, dhchap-hash, dhchap-dhgroup"
+                "ns, hdgst, ddgst, queues, hostnqn, tls, tls-psk-file, dhchap-secret-file, dhchap-ctrl-secret-file, dhchap-hash, dhchap-dhgroup"
             }
             Self::NvmeRdma => {
                 "ns, rdma, local, queues, hostnqn, dhchap-secret-file, dhchap-ctrl-secret-file, dhchap-hash, dhchap-dhgroup"
@@ -669,6 +700,8 @@ mod tests {
             "nvme+rdma://h/nqn.x:y?ns=3&rdma=soft&local=127.0.0.9&queues=2&hostnqn=nqn.x:z",
             "nvme+rdma://[::1]/rd0?local=::2",
             "nvme+tcp://h/rd0?dhchap-secret-file=a&dhchap-ctrl-secret-file=b%20c&dhchap-hash=sha384&dhchap-dhgroup=none",
+            "nvme+tcp://h/rd0?tls-psk-file=a%20b",
+            "nvme+tcp://h/rd0?dhchap-secret-file=a&tls=generated",
         ] {
             let url = parse(text).unwrap();
             assert_eq!(parse(&url.to_string()).unwrap(), url, "{text}");
@@ -725,6 +758,7 @@ mod tests {
                 "sha256, sha384 or sha512",
             ),
             ("nvme+tcp://h/rd0?dhchap-dhgroup=1", "ffdhe2048"),
+            ("nvme+tcp://h/rd0?tls=on", "tls-psk-file="),
             ("nvme+tcp://h/rd0?dhchap-secret=x", "known options: ns"),
             (
                 "iscsi://h/iqn.x/0?dhchap-secret-file=a",

@@ -177,9 +177,10 @@ impl SessionState {
 /// The program around a connection. A backend belongs to one connection. It knows the connection's session once
 /// [`open`](Self::open) or [`join`](Self::join) has succeeded; in a discovery session it knows none.
 pub trait Backend {
-    /// The secrets that a login to `target` (a discovery session if `None`) must prove. Called before the target is
-    /// known to exist, so that strangers cannot learn which targets exist.
-    fn authentication(&mut self, initiator: &str, target: Option<&str>) -> Authentication;
+    /// The secrets that a login to `target` (a discovery session if `None`) must prove; `None` if the initiator has no
+    /// secret and the portal requires one: the login is refused. Called before the target is known to exist, so that
+    /// strangers cannot learn which targets exist.
+    fn authentication(&mut self, initiator: &str, target: Option<&str>) -> Option<Authentication>;
 
     /// The connection's number, by which volumes name it when they complete its commands.
     fn connection(&self) -> u64;

@@ -2,6 +2,8 @@
 //!
 //! Read first: RFC 7143 §12.1.3; RFC 1994 §4.1. The response is a hash of identifier, secret and challenge.
 
+use zeroize::Zeroizing;
+
 use crate::text::{encode_hex, parse_binary, parse_number};
 
 /// Bytes of the challenges that the target sends.
@@ -70,13 +72,13 @@ impl Algorithm {
     }
 }
 
-/// A user name and its secret. Never printed.
+/// A user name and its secret. Never printed; the secret is erased from memory when it drops.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
     /// CHAP_N.
     pub name: String,
     /// The secret.
-    pub secret: Vec<u8>,
+    pub secret: Zeroizing<Vec<u8>>,
 }
 
 impl std::fmt::Debug for Credentials {
@@ -182,7 +184,7 @@ mod tests {
     fn alice() -> Credentials {
         Credentials {
             name: "alice".into(),
-            secret: b"open sesame!".to_vec(),
+            secret: b"open sesame!".to_vec().into(),
         }
     }
 

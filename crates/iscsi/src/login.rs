@@ -243,7 +243,9 @@ impl Login {
         if self.target.is_none() && self.tsih != 0 {
             return Err(LoginStatus::SESSION_TYPE);
         }
-        self.authentication = backend.authentication(&self.initiator, self.target.as_deref());
+        self.authentication = backend
+            .authentication(&self.initiator, self.target.as_deref())
+            .ok_or(LoginStatus::AUTHENTICATION_FAILURE)?;
         self.authenticated = self.authentication.initiator.is_none();
         if self.target.is_some() {
             answer.push("TargetPortalGroupTag", &backend.portal_group().to_string());

@@ -190,8 +190,8 @@ impl TestBackend {
 }
 
 impl Backend for TestBackend {
-    fn authentication(&mut self, _: &str, _: Option<&str>) -> Authentication {
-        self.target.authentication.clone()
+    fn authentication(&mut self, _: &str, _: Option<&str>) -> Option<Authentication> {
+        Some(self.target.authentication.clone())
     }
 
     fn connection(&self) -> u64 {

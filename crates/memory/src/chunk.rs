@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 
 use crate::locks::spin_until;
+use crate::prefetch::prefetch_at;
 use crate::{Budget, Charge, Layout, MemoryError, Overcommit, PagePolicy};
 
 /// The slab has no memory and reads as zeros.
@@ -29,10 +30,6 @@ const HUGE_PAGE_BYTES: u64 = 2 << 20;
 pub(crate) const ZEROS_BYTES: usize = 64 << 10;
 /// What bytes that were never written read as.
 pub(crate) static ZEROS: [u8; ZEROS_BYTES] = [0; ZEROS_BYTES];
-
-/// What one prefetch asks for: the processor follows a longer copy by itself.
-const PREFETCH_BYTES_MAX: usize = 1024;
-const CACHE_LINE_BYTES: usize = 64;
 
 /// What is known about a slab that has no memory. What a vacant slab reads as depends on its store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -307,18 +304,7 @@ impl Chunk {
 
     /// Asks the processor to bring the first bytes from `offset` on into its cache.
     pub(crate) fn prefetch(&self, offset: usize, len: usize) {
-        let from = self.at(offset, len);
-        for line in (0..len.min(PREFETCH_BYTES_MAX)).step_by(CACHE_LINE_BYTES) {
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: a prefetch reads nothing that the program sees and never faults, whatever the
-            // address.
-            unsafe {
-                use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-                _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(line).cast());
-            }
-            #[cfg(not(target_arch = "x86_64"))]
-            let _no_such_instruction = (from, line);
-        }
+        prefetch_at(self.at(offset, len), len);
     }
 
     /// The address of `len` bytes from `offset` on.

@@ -51,6 +51,7 @@ mod error;
 mod host;
 mod layout;
 mod locks;
+mod prefetch;
 mod slabs;
 mod store;
 
@@ -58,7 +59,8 @@ pub use budget::{Budget, Charge};
 pub use error::MemoryError;
 pub use host::{HostMemory, Overcommit, PagePolicy, huge_bytes_in_use};
 pub use layout::Layout;
+pub use prefetch::{prefetch, prefetch_value};
 pub use store::{
-    NoSuchProvision, Part, Progress, Provision, STORES_MAX, Snapshot, Store,
+    NoSuchProvision, Part, Progress, Provision, STORES_MAX, Snapshot, Store, Tracker,
     compare_and_write_across,
 };

@@ -2,6 +2,7 @@
 
 mod atomic;
 mod backing;
+mod changes;
 mod clone;
 mod layers;
 mod origin;
@@ -27,6 +28,7 @@ use clone::Base;
 use layers::{ChainCell, Newest};
 
 pub use atomic::{Part, STORES_MAX, compare_and_write_across};
+pub use changes::Tracker;
 pub use snapshot::Snapshot;
 
 /// A copy inside a store moves this much at a time, through the stack.
@@ -158,7 +160,8 @@ impl Store {
         self.base.is_some()
     }
 
-    /// Whether it has snapshots at this moment.
+    /// Whether a discard takes longer at this moment, since the store has snapshots or its changes are
+    /// tracked.
     pub fn has_snapshots(&self) -> bool {
         !self.chain.is_empty()
     }
@@ -298,7 +301,8 @@ impl Store {
     /// # Errors
     /// If the budget has no room for what snapshots need. Some blocks are zeros then.
     pub fn erase(&self) -> Result<(), MemoryError> {
-        let _control = self.control();
+        let control = self.control();
+        self.note_all_changed(&control);
         self.set_base_len(0);
         self.clear(ByteRange {
             offset: 0,
@@ -328,6 +332,7 @@ impl Store {
             return Err(MemoryError::Closed);
         }
         let old_bytes = self.len_bytes();
+        self.note_all_changed(&life);
         if len_bytes < old_bytes {
             self.preserve_range(len_bytes..old_bytes)?;
             return self.truncate(len_bytes);

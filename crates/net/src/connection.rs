@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 use block::Completion;
 use rustix::net::{RecvFlags, Shutdown};
 use session::SendList;
+use tls::{Output, Progress};
 
+use crate::channel::{Channel, Outbox};
 use crate::driven::{CloseReason, DrivenStream};
 use crate::gate::{ConnectionPlace, HalfOpen};
 use crate::gather::{Bounce, Gather, Sent};
@@ -25,6 +27,7 @@ pub(crate) struct Connection {
     pub(crate) id: ConnectionId,
     pub(crate) listener: ListenerId,
     socket: OwnedFd,
+    channel: Channel,
     driven: Box<dyn DrivenStream>,
     /// The socket may have input; false after a call has found none.
     readable: bool,
@@ -39,6 +42,8 @@ pub(crate) struct Connection {
     /// What the socket did not take. While there is any, nothing is received: a peer that does not
     /// read is not read.
     undrained: Option<Undrained>,
+    /// Encrypted bytes that are sent before anything else.
+    outbox: Outbox,
     /// Until the peer is admitted.
     handshake: Option<(Instant, HalfOpen)>,
     phase: Phase,
@@ -76,6 +81,7 @@ pub(crate) struct Scratch {
     list: SendList,
     spare_lists: Vec<SendList>,
     gather: Gather,
+    output: Output,
 }
 
 /// The most bytes received in one turn.
@@ -96,6 +102,7 @@ impl Scratch {
             list: SendList::with_capacity(LIST_BYTES),
             spare_lists: Vec::new(),
             gather: Gather::default(),
+            output: Output::default(),
         }
     }
 
@@ -121,13 +128,13 @@ impl Scratch {
 }
 
 /// The most memory that a connection's output takes, in bytes.
-pub(crate) const UNDRAINED_MAX_BYTES: usize = LIST_BYTES + 4096;
+pub(crate) const UNDRAINED_MAX_BYTES: usize = LIST_BYTES + 4096 + Outbox::MAX_BYTES;
 
 impl Connection {
     pub(crate) fn new(
-        id: ConnectionId,
-        listener: ListenerId,
+        (id, listener): (ConnectionId, ListenerId),
         socket: OwnedFd,
+        channel: Channel,
         driven: Box<dyn DrivenStream>,
         login: (Instant, HalfOpen),
         place: ConnectionPlace,
@@ -136,6 +143,7 @@ impl Connection {
             id,
             listener,
             socket,
+            channel,
             driven,
             readable: true,
             has_ended: false,
@@ -143,6 +151,7 @@ impl Connection {
             is_queued: false,
             armed: None,
             undrained: None,
+            outbox: Outbox::default(),
             handshake: Some(login),
             phase: Phase::Open,
             is_draining: false,
@@ -167,7 +176,7 @@ impl Connection {
             return self.linger(scratch);
         }
         let mut sent_bytes = self.flush(scratch)?;
-        if self.undrained.is_some() {
+        if self.has_unsent() {
             return Ok(self.turn_of(sent_bytes));
         }
         let received_bytes = self.receive(now, scratch)?;
@@ -246,8 +255,8 @@ impl Connection {
     }
 
     fn turn_of(&self, moved_bytes: u64) -> Turn {
-        let can_send = self.writable && (self.undrained.is_some() || self.driven.wants_transmit());
-        let takes_input = self.undrained.is_none() && self.driven.turn_bytes() > 0;
+        let can_send = self.writable && (self.has_unsent() || self.session_wants_transmit());
+        let takes_input = !self.has_unsent() && self.turn_bytes() > 0;
         let can_receive = self.readable && takes_input;
         if can_send || can_receive {
             Turn::Again
@@ -258,12 +267,25 @@ impl Connection {
         }
     }
 
+    /// The socket has not taken all that was to be sent.
+    fn has_unsent(&self) -> bool {
+        self.undrained.is_some() || !self.outbox.is_empty()
+    }
+
+    fn session_wants_transmit(&self) -> bool {
+        self.channel.is_open() && self.driven.wants_transmit()
+    }
+
+    fn turn_bytes(&self) -> usize {
+        self.channel.turn_bytes(self.driven.turn_bytes())
+    }
+
     /// Receives once and passes the bytes to the session. Returns their number.
     fn receive(&mut self, now: Instant, scratch: &mut Scratch) -> Result<usize, CloseReason> {
         if !self.readable || !matches!(self.phase, Phase::Open) {
             return Ok(0);
         }
-        let room = scratch.receive.len().min(self.driven.turn_bytes());
+        let room = scratch.receive.len().min(self.turn_bytes());
         if room == 0 {
             return Ok(0);
         }
@@ -272,10 +294,38 @@ impl Connection {
             Some(len) => len,
             None => return Ok(0),
         };
-        if let Err(reason) = self.driven.handle_bytes(now, &scratch.receive[..len]) {
+        if let Err(reason) = self.handle_bytes(now, &mut scratch.receive[..len]) {
             self.phase = Phase::Ending(reason);
         }
         Ok(len)
+    }
+
+    /// Passes what was received to the session, decrypted if need be.
+    fn handle_bytes(&mut self, now: Instant, input: &mut [u8]) -> Result<(), CloseReason> {
+        match &mut self.channel {
+            Channel::Plain => self.driven.handle_bytes(now, input),
+            Channel::Secured(records) => {
+                records.handle_bytes(input, |bytes| self.driven.handle_bytes(now, bytes))?;
+                if records.wants_transmit() {
+                    let bytes = records.seal(&mut Output::default())?;
+                    self.outbox.bytes_mut().extend_from_slice(&bytes);
+                }
+                Ok(())
+            }
+            Channel::Entering(entry) => {
+                match entry.handle_bytes(input, self.outbox.bytes_mut())? {
+                    Progress::Pending => return Ok(()),
+                    Progress::Plain => self.channel = Channel::Plain,
+                    Progress::Secured(secured) => {
+                        let attachment = self.driven.attachment_mut();
+                        attachment.handle_secured(&secured.identity);
+                        self.channel = Channel::Secured(Box::new(secured.records));
+                        return Ok(());
+                    }
+                }
+                self.driven.handle_bytes(now, input)
+            }
+        }
     }
 
     /// `None` if there is no input.
@@ -300,17 +350,24 @@ impl Connection {
     /// Sends output of the session until there is no more, the socket accepts no more, or the
     /// turn's limit is reached. Returns the number of bytes sent.
     fn transmit(&mut self, now: Instant, scratch: &mut Scratch) -> Result<u64, CloseReason> {
-        let mut sent_bytes = 0;
-        while sent_bytes < SEND_TURN_BYTES && self.driven.wants_transmit() {
+        let mut sent_bytes = self.send_outbox()?;
+        while sent_bytes < SEND_TURN_BYTES
+            && self.outbox.is_empty()
+            && self.session_wants_transmit()
+        {
             self.driven.poll_transmit(now, &mut scratch.list);
             if scratch.list.is_empty() {
                 break;
             }
             let mut bounce = Bounce::default();
-            let result = self.send(&mut scratch.gather, &mut scratch.list, &mut bounce);
+            let result = self.send(
+                (&mut scratch.gather, &mut scratch.output),
+                &mut scratch.list,
+                &mut bounce,
+            );
             sent_bytes +=
                 result.inspect_err(|_| scratch.list = SendList::with_capacity(LIST_BYTES))?;
-            if !scratch.list.is_empty() || !bounce.is_empty() {
+            if !scratch.list.is_empty() || !bounce.is_empty() || !self.outbox.is_empty() {
                 let list = scratch.take_list();
                 self.undrained = Some(Undrained { list, bounce });
                 self.driven.attachment_mut().handle_stalled();
@@ -326,15 +383,18 @@ impl Connection {
         if !self.writable {
             return Ok(0);
         }
+        let before_bytes = self.send_outbox()?;
         let Some(mut undrained) = self.undrained.take() else {
-            return Ok(0);
+            return Ok(before_bytes);
         };
         let sent_bytes = self.send(
-            &mut scratch.gather,
+            (&mut scratch.gather, &mut scratch.output),
             &mut undrained.list,
             &mut undrained.bounce,
         )?;
-        if undrained.list.is_empty() && undrained.bounce.is_empty() {
+        let sent_bytes = before_bytes + sent_bytes;
+        let is_drained = undrained.list.is_empty() && undrained.bounce.is_empty();
+        if is_drained && self.outbox.is_empty() {
             scratch.give_back(undrained.list);
             self.driven.attachment_mut().handle_drained();
         } else {
@@ -346,13 +406,26 @@ impl Connection {
     /// Sends until nothing is left, the socket accepts no more, or the turn's limit is reached.
     fn send(
         &mut self,
-        gather: &mut Gather,
+        (gather, output): (&mut Gather, &mut Output),
         list: &mut SendList,
         bounce: &mut Bounce,
     ) -> Result<u64, CloseReason> {
         let mut total_bytes = 0;
-        while total_bytes < SEND_TURN_BYTES && !(list.is_empty() && bounce.is_empty()) {
+        while total_bytes < SEND_TURN_BYTES
+            && self.outbox.is_empty()
+            && !(list.is_empty() && bounce.is_empty())
+        {
             let attachment = self.driven.attachment();
+            if let Channel::Secured(records) = &mut self.channel {
+                let copied = gather.copy(output, list, attachment);
+                copied.inspect_err(|_| *output = Output::default())?;
+                *self.outbox.bytes_mut() = records.seal(output)?;
+                total_bytes += self.send_outbox()?;
+                if self.outbox.is_empty() {
+                    output.reuse(self.outbox.take_memory());
+                }
+                continue;
+            }
             match gather.send(self.socket.as_fd(), bounce, list, attachment)? {
                 Sent::Bytes(bytes) => total_bytes += bytes,
                 Sent::Blocked(bytes) => {
@@ -364,9 +437,16 @@ impl Connection {
         Ok(total_bytes)
     }
 
+    /// Sends what is encrypted already. Returns the number of bytes.
+    fn send_outbox(&mut self) -> io::Result<u64> {
+        let (sent_bytes, is_blocked) = self.outbox.send(self.socket.as_fd())?;
+        self.writable &= !is_blocked;
+        Ok(sent_bytes)
+    }
+
     /// Continues closing if the session has ended or the reactor drains.
     fn close_if_done(&mut self, now: Instant) -> Result<(), CloseReason> {
-        if self.undrained.is_some() {
+        if self.has_unsent() {
             return Ok(());
         }
         if let Phase::Open = self.phase {
@@ -377,8 +457,16 @@ impl Connection {
                 self.phase = Phase::Ending(CloseReason::SessionEnded);
             }
         }
-        if matches!(self.phase, Phase::Ending(_)) && !self.driven.wants_transmit() {
+        if matches!(self.phase, Phase::Ending(_)) && !self.session_wants_transmit() {
             let reason = self.take_reason();
+            if let Channel::Secured(records) = &mut self.channel
+                && let Ok(farewell) = records.close()
+            {
+                // A peer that does not take it detects the end all the same.
+                self.outbox.bytes_mut().extend_from_slice(&farewell);
+                let _ = self.send_outbox();
+                self.outbox = Outbox::default();
+            }
             if rustix::net::shutdown(&self.socket, Shutdown::Write).is_err() {
                 return Err(reason);
             }

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use block::{Completion, Pinned};
 use session::{SendList, Session, SourceId, StreamSession};
+use tls::{Entry, EntryError, Identity, RecordError};
 
 use crate::ConnectionId;
 
@@ -36,6 +37,10 @@ pub trait Attachment {
     /// [`Reactors::UNDRAINED_MAX_BYTES`](crate::Reactors::UNDRAINED_MAX_BYTES) of memory.
     fn handle_stalled(&mut self);
 
+    /// The peer has proven by TLS that it has the key of this identity. Called at most once, before
+    /// the session gets its first bytes.
+    fn handle_secured(&mut self, _identity: &Identity) {}
+
     /// Nothing waits to be sent any more: earlier placements are not used again.
     fn handle_drained(&mut self);
 
@@ -48,6 +53,11 @@ pub trait Attachment {
 pub trait Acceptor: Send + Sync {
     /// The session for a new connection; `None` closes it at once.
     fn accept(&self, now: Instant, accepted: &Accepted) -> Option<Box<dyn DrivenStream>>;
+
+    /// What decides between TLS and plain, for a new connection; `None` for protocols without TLS.
+    fn entry(&self) -> Option<Entry> {
+        None
+    }
 }
 
 /// An accepted connection.
@@ -75,6 +85,12 @@ pub enum CloseReason {
     /// The peer broke the protocol.
     #[error("the peer broke the protocol: {0}")]
     Protocol(#[source] Box<dyn Error + Send + Sync>),
+    /// The connection did not get as far as its session, because of TLS.
+    #[error("{0}")]
+    Entry(#[from] EntryError),
+    /// A TLS record ended it.
+    #[error("{0}")]
+    Record(RecordError),
     /// The socket failed.
     #[error("the connection failed: {0}")]
     Io(#[from] io::Error),
@@ -227,6 +243,15 @@ where
 
     fn poll_transmit(&mut self, now: Instant, out: &mut SendList) {
         self.session.poll_transmit(now, &mut self.backend, out);
+    }
+}
+
+impl From<RecordError> for CloseReason {
+    fn from(error: RecordError) -> Self {
+        match error {
+            RecordError::Closed => Self::PeerClosed,
+            error => Self::Record(error),
+        }
     }
 }
 

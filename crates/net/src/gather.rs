@@ -15,8 +15,9 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use block::ByteRange;
+use block::{ByteRange, RawSpan};
 use session::{Placement, Segment, SendList};
+use tls::Output;
 
 use crate::driven::Attachment;
 
@@ -24,6 +25,9 @@ use crate::driven::Attachment;
 const BLOCK_BYTES: u64 = 4096;
 /// The most bytes that one call offers to the socket, so that no pin lasts long.
 const SEND_MAX_BYTES: u64 = 1 << 20;
+/// No further segment is copied for encryption beyond this number of bytes. The rest of a block may be
+/// added, so it is a block less than [`Output::CONTENTS_MAX_BYTES`].
+const COPY_FILL_BYTES: u64 = Output::CONTENTS_MAX_BYTES as u64 - BLOCK_BYTES;
 /// No further segment is added beyond this number of iovecs; a pin of [`SEND_MAX_BYTES`] adds at
 /// most 256 and one.
 const IOVECS_FILL: usize = 512;
@@ -132,6 +136,76 @@ impl Gather {
             Sent::Bytes(sent)
         })
     }
+
+    /// Copies the start of `list` into `output` and takes it off the list. The copy is the one that
+    /// encryption in place needs.
+    pub(crate) fn copy(
+        &mut self,
+        output: &mut Output,
+        list: &mut SendList,
+        attachment: &dyn Attachment,
+    ) -> io::Result<()> {
+        self.pins.clear();
+        let pins = Pins {
+            placements: &mut self.pins,
+            attachment,
+        };
+        let mut copied = 0;
+        for segment in list.segments() {
+            let left = COPY_FILL_BYTES.saturating_sub(copied);
+            match segment {
+                _ if left == 0 => break,
+                Segment::Bytes(bytes) => {
+                    let take = bytes.len().min(left as usize);
+                    output.push(&bytes[..take]);
+                    copied += take as u64;
+                }
+                Segment::Place(placement) => {
+                    let each = &mut |span: RawSpan| copy_span(output, span);
+                    copied += pin_head(placement, left, pins.placements, attachment, each)?;
+                }
+            }
+        }
+        drop(pins);
+        list.consume(copied);
+        Ok(())
+    }
+}
+
+/// Copies pinned memory.
+fn copy_span(output: &mut Output, span: RawSpan) {
+    let mut copied = 0;
+    while copied < span.len {
+        let room = output.room(span.len - copied);
+        // SAFETY: the span's memory is pinned by our caller, so that it is valid and no write changes
+        // it; `room` is our own and not longer than the rest of the span.
+        unsafe {
+            let from = span.ptr.cast::<u8>().add(copied);
+            std::ptr::copy_nonoverlapping(from, room.as_mut_ptr(), room.len());
+        }
+        copied += room.len();
+    }
+}
+
+/// Pins the part of a placement that one call takes ([`head_of`]) and gives its memory to `each`.
+/// Returns its length.
+fn pin_head(
+    placement: Placement,
+    max_bytes: u64,
+    pins: &mut Vec<Placement>,
+    attachment: &dyn Attachment,
+    each: &mut dyn FnMut(RawSpan),
+) -> io::Result<u64> {
+    let range = head_of(placement.range, max_bytes);
+    if !attachment.may_send(placement.source) {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    let memory = attachment
+        .memory(placement.source)
+        .ok_or(io::ErrorKind::NotFound)?;
+    memory.pin(range, each);
+    pins.push(Placement { range, ..placement });
+    Ok(range.len)
 }
 
 /// Makes the iovecs of one call and pins what they point to. Returns the bytes offered.
@@ -156,17 +230,11 @@ fn fill(
                 offered += bytes.len() as u64;
             }
             Segment::Place(placement) => {
-                let range = head_of(placement.range, SEND_MAX_BYTES - offered);
-                if !attachment.may_send(placement.source) {
-                    return Err(io::ErrorKind::PermissionDenied.into());
-                }
-                let memory = attachment
-                    .memory(placement.source)
-                    .ok_or(io::ErrorKind::NotFound)?;
-                memory.pin(range, &mut |span| push(iovecs, span.ptr, span.len));
-                pins.push(Placement { range, ..placement });
-                offered += range.len;
-                if range.len < placement.range.len {
+                let each = &mut |span: RawSpan| push(iovecs, span.ptr, span.len);
+                let left = SEND_MAX_BYTES - offered;
+                let len = pin_head(placement, left, pins, attachment, each)?;
+                offered += len;
+                if len < placement.range.len {
                     break;
                 }
             }

@@ -8,6 +8,9 @@
 //! peer does not read is not read either, and holds at most one send list. When nothing is left to
 //! do, the reactor polls for a while that it learns (`spin`), and then sleeps in the poller.
 //!
+//! A connection whose protocol has TLS begins with an [`tls::Entry`]: then its bytes pass through records
+//! on both ways (`channel`).
+//!
 //! Threads that drive connections of another kind (RDMA's queue pairs) use the same [`parts`], and
 //! join the reactors as [`ExternalDriver`]s, so that callers can wake or close a connection without
 //! knowing its kind.
@@ -18,14 +21,18 @@
 //!
 //! # Why the unsafe code here is sound
 //!
-//! In `gather`, pointers go to `sendmsg`, and the rest of a block is copied from them. They point
+//! In `gather`, pointers go to `sendmsg`, and the rest of a block, or all that is to be encrypted, is
+//! copied from them. They point
 //! to byte slices that are borrowed across the call, or to volume memory between
 //! [`block::Pinned::pin`] and its `unpin`, which promise that it stays mapped and unwritten; a
 //! guard unpins however the scope is left. No Rust reference to volume memory is made.
 //! `thread_clock` calls the system with pointers to its own variables. `udp` has its own argument.
 
+mod background;
+mod channel;
 mod connection;
 mod driven;
+mod event_set;
 mod external_drivers;
 mod gate;
 mod gather;
@@ -43,6 +50,7 @@ mod udp;
 #[cfg(test)]
 mod tests;
 
+pub use background::enter_background;
 pub use driven::{
     Accepted, Acceptor, Attachment, CloseReason, Driven, DrivenStream, Joined, ListenerId, drive,
 };
@@ -53,6 +61,7 @@ pub use slots::ConnectionId;
 pub use thread_clock::ThreadUsage;
 /// The parts of a reactor, for threads that drive connections of another kind.
 pub mod parts {
+    pub use crate::event_set::EventSet;
     pub use crate::gate::{ConnectionPlace, Gate, HalfOpen, Refused};
     pub use crate::mailbox::{Mail, Mailbox};
     pub use crate::poller::Wait;

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use block::{Completion, Completions};
+use block::{Completion, Completions, Lane, Lanes};
 use rustix::thread::CpuSet;
 
 use crate::connection::UNDRAINED_MAX_BYTES;
@@ -36,6 +36,8 @@ pub struct ReactorOptions {
     pub half_open_per_address_max: usize,
     /// How long a login may take.
     pub handshake_timeout: Duration,
+    /// Where volumes drive their devices in the reactors' threads, if any do.
+    pub lanes: Option<Arc<dyn Lanes>>,
 }
 
 /// A thread per core.
@@ -102,6 +104,7 @@ impl Default for ReactorOptions {
             connections_max: 8192,
             half_open_per_address_max: 512,
             handshake_timeout: Duration::from_secs(10),
+            lanes: None,
         }
     }
 }
@@ -338,6 +341,15 @@ impl ReactorHandle {
             handle: self.clone(),
             thread,
         }
+    }
+
+    /// The lane of the calling thread, which begins to drive connections.
+    ///
+    /// # Errors
+    /// If the system has no descriptor left.
+    pub fn open_lane(&self) -> io::Result<Option<Box<dyn Lane>>> {
+        let lanes = self.common.options.lanes.clone();
+        lanes.map(Lanes::open).transpose()
     }
 
     /// What bounds connections, those of drivers among them.

@@ -593,3 +593,5 @@ fn a_thousand_connections_come_and_go_without_a_trace() {
     }
     assert_eq!(fixture.reactors.handle().connections(), 0);
 }
+
+mod lanes;

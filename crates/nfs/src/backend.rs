@@ -3,22 +3,7 @@
 use std::net::IpAddr;
 use std::time::Instant;
 
-use crate::{Export, ExportId, Procedure, Refusal, ReplyCache};
-
-/// A call that was executed and whose reply was queued, or passed on in whole.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Completed {
-    /// What was called.
-    pub procedure: Procedure,
-    /// Whether the reply has the status OK.
-    pub is_ok: bool,
-    /// Bytes of file data that were written: of WRITE, otherwise 0.
-    pub bytes_in: u64,
-    /// Bytes of file data that were read: of READ, otherwise 0.
-    pub bytes_out: u64,
-    /// When the session began to execute the call.
-    pub began: Instant,
-}
+use crate::{Answer, Clients, Completed, Export, ExportId, Refusal, ReplyCache, WaitingCall};
 
 /// What the session of one connection asks of the program around it.
 ///
@@ -56,6 +41,21 @@ pub trait Backend {
     /// program's. Called twice for each call that must not be executed twice, and never for READ,
     /// WRITE or a call that only asks.
     fn with_replies(&mut self, use_cache: &mut dyn FnMut(&mut ReplyCache));
+
+    /// Calls `use_clients` with the state of all clients of NFS version 4, under a lock of the program's, once. Called a
+    /// few times for each compound.
+    fn with_clients(&mut self, use_clients: &mut dyn FnMut(&mut Clients));
+
+    /// Charges [`WaitingCall::BYTES_MAX`] for calls of the connection that wait, when the first one comes. Returns
+    /// whether that is charged. If not, clients are told to try later.
+    fn charge_waiting(&mut self) -> bool;
+
+    /// Has a call executed by a thread that may wait, which calls [`WaitingCall::execute`]. Then the
+    /// session is woken and takes the answer. Returns the call if it cannot be taken now.
+    fn submit(&mut self, call: WaitingCall) -> Result<(), WaitingCall>;
+
+    /// The answer to a call that was submitted, in the order in which they ended.
+    fn next_answer(&mut self) -> Option<Answer>;
 
     /// A call is complete. For counters and latency: the reply leaves when the runtime next sends.
     fn count(&mut self, completed: &Completed, now: Instant);

@@ -2,19 +2,71 @@
 
 use std::time::Instant;
 
+use crate::calls::{CALL_BYTES, Cost, Rest};
 use crate::reply_cache::{CallKey, Known};
+use crate::results::Results;
 use crate::rpc::{Call, Reject, record_mark, write_reject, write_success};
-use crate::v3::{Context, Fault, ReadCall, WriteCall, failure_len};
+use crate::v3::{
+    Context, Fault, Handle, LISTING_BYTES_MAX, READ_OVERHEAD_BYTES_MAX, ReadCall, WriteCall,
+    failure_len,
+};
+use crate::v4::{Outcome, Resumption, Stopped};
 use crate::xdr::Writer;
-use crate::{Backend, Completed, Procedure, mount, v3};
+use crate::{Backend, Completed, Procedure, mount, v3, v4};
 
 /// What a record has led to.
 #[derive(Debug)]
 pub(crate) enum Executed {
     /// It is done: its reply, if it has one, was appended.
     Done(Option<Completed>),
+    /// A compound, whose reply was appended, with results that may be placed.
+    Compound(Completed, Results),
     /// A READ, whose reply is produced where it is sent.
     Read(ReadCall),
+    /// Its tree waits for storage, so another thread has to execute it: all of it, or the rest of a compound.
+    Waits(Cost, Option<Rest>),
+}
+
+/// What a call costs if its tree waits for storage; otherwise `None`.
+pub(crate) fn cost_of<B: Backend>(
+    call: &Call<'_>,
+    record_len: usize,
+    backend: &mut B,
+) -> Option<Cost> {
+    let mut arguments = call.arguments;
+    let export = match call.procedure {
+        // Its operations decide.
+        Procedure::Null | Procedure::Compound => return None,
+        Procedure::Mnt => mount::export(arguments, backend)?,
+        procedure if procedure.is_mount() => return None,
+        _ => {
+            let handle = Handle::read(&mut arguments).ok()?.ok()?;
+            backend.by_id(handle.export).ok()?
+        }
+    };
+    if !export.tree.may_wait() {
+        return None;
+    }
+    let reply = match call.procedure {
+        Procedure::Read => {
+            READ_OVERHEAD_BYTES_MAX
+                + ReadCall::new(*call, Instant::now()).map_or(0, |read| read.left_bytes())
+        }
+        Procedure::ReadDir | Procedure::ReadDirPlus => LISTING_BYTES_MAX,
+        _ => 0,
+    };
+    Some(Cost {
+        export: export.id,
+        bytes: CALL_BYTES + record_len + reply,
+    })
+}
+
+/// What is left of a compound that has stopped.
+#[derive(Debug)]
+struct StoppedCompound {
+    stopped: Box<Stopped>,
+    /// The reply as far as it is, as a record.
+    reply: Vec<u8>,
 }
 
 /// Executes the call in a record and appends its reply, a record of its own, to `replies`.
@@ -31,6 +83,20 @@ pub(crate) fn execute<B: Backend>(
             return Executed::Done(None);
         }
     };
+    match cost_of(&call, record.len(), backend) {
+        Some(cost) => Executed::Waits(cost, None),
+        None => execute_parsed(call, record, now, backend, replies),
+    }
+}
+
+/// As [`execute`], in a thread that may wait.
+pub(crate) fn execute_parsed<B: Backend>(
+    call: Call<'_>,
+    record: &[u8],
+    now: Instant,
+    backend: &mut B,
+    replies: &mut Vec<u8>,
+) -> Executed {
     let xid = call.xid;
     let completed = match call.procedure {
         Procedure::Read => {
@@ -41,6 +107,9 @@ pub(crate) fn execute<B: Backend>(
             None
         }
         Procedure::Write => execute_write(call, now, backend, replies),
+        Procedure::Compound => {
+            return execute_compound(&call, record.len(), now, backend, replies);
+        }
         procedure if procedure.is_kept() => {
             let key = CallKey::new(&call, record);
             execute_once(&call, key, now, backend, replies)
@@ -80,11 +149,86 @@ pub(crate) fn reply_write<B: Backend>(
     })
 }
 
+/// What may be placed of the reply to a call that is done: the path of a READLINK.
+pub(crate) fn results_of(completed: &Completed, reply: &[u8]) -> Results {
+    if completed.procedure == Procedure::ReadLink
+        && completed.is_ok
+        && let Some(path) = v3::link_path(&reply[MARK_BYTES..])
+    {
+        return Results::one(path.start + MARK_BYTES..path.end + MARK_BYTES);
+    }
+    Results::default()
+}
+
 /// Appends the reply to a call that is not executed, if it has one.
 pub(crate) fn reply_reject(xid: u32, reject: Reject, replies: &mut Vec<u8>) {
     if reject != Reject::NoCall {
         append(replies, |out| write_reject(xid, reject, out));
     }
+}
+
+/// Executes a compound of version 4, until one of its operations has to wait.
+fn execute_compound<B: Backend>(
+    call: &Call<'_>,
+    len_bytes: usize,
+    now: Instant,
+    backend: &mut B,
+    replies: &mut Vec<u8>,
+) -> Executed {
+    let begin = replies.len();
+    let outcome = append(replies, |out| {
+        let begin = out.len();
+        write_success(call.xid, out);
+        let executed = v4::execute(call, len_bytes, now, backend, out);
+        if executed.is_err() {
+            out.truncate(begin);
+            write_reject(call.xid, Reject::GarbageArguments, out);
+        }
+        executed
+    });
+    match outcome {
+        Err(_) => Executed::Done(None),
+        Ok(Outcome::Done(completed, results)) => Executed::Compound(completed, results),
+        Ok(Outcome::Stopped(mut stopped)) => {
+            let cost = Cost {
+                export: stopped.export,
+                bytes: CALL_BYTES + len_bytes + stopped.reply_bytes,
+            };
+            stopped.move_to_front(begin);
+            let reply = replies.split_off(begin);
+            Executed::Waits(cost, Some(Box::new(StoppedCompound { stopped, reply })))
+        }
+    }
+}
+
+/// Executes the rest of a compound, or refuses it. Returns the reply as a record, too; `None` if it is not that of a
+/// compound.
+pub(crate) fn resume_compound<B: Backend>(
+    call: &Call<'_>,
+    rest: Rest,
+    resumption: Resumption,
+    backend: &mut B,
+) -> Option<(Vec<u8>, Completed, Results)> {
+    let StoppedCompound { stopped, mut reply } = *rest.downcast().ok()?;
+    let mut out = Writer::new(&mut reply);
+    let (completed, results) = v4::resume(call, *stopped, resumption, backend, &mut out);
+    let len = out.len() - MARK_BYTES;
+    out.patch(0, &record_mark(len));
+    Some((reply, completed, results))
+}
+
+/// Appends the reply to a call that cannot be executed now (NFS3ERR_JUKEBOX, RFC 1813 section 2.6).
+pub(crate) fn reply_later(call: &Call<'_>, replies: &mut Vec<u8>) {
+    let status = match call.procedure {
+        // MOUNT has no such status (section 5.1.4).
+        Procedure::Mnt => v3::Status::Io,
+        _ => v3::Status::TryLater,
+    };
+    append(replies, |out| {
+        write_success(call.xid, out);
+        out.u32(status as u32);
+        out.zeros(failure_len(call.procedure));
+    });
 }
 
 /// Executes a call, unless it was executed before.

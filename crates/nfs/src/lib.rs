@@ -1,4 +1,5 @@
-//! NFS: version 3 with MOUNT, over a byte stream and over queue pairs.
+//! NFS: version 3 with MOUNT, and version 4 (minor versions 1 and 2), over a byte stream and over
+//! queue pairs.
 //!
 //! On the path of a byte this crate stands between a runtime (`net`) and file trees: it cuts a
 //! stream into RPC calls, checks them, turns them into operations of a [`file_tree::FileTree`], and
@@ -9,16 +10,22 @@
 //! - [`rdma::RdmaSession`] — the same over a queue pair;
 //! - [`Export`], [`ExportOptions`] — a tree and how clients may use it;
 //! - [`Backend`] — what the session asks of the program;
+//! - [`WaitingCall`], [`Answer`] — a call whose tree waits for storage, and its end;
 //! - [`ReplyCache`] — replies to calls that must not be executed twice;
+//! - [`Clients`] — what clients of version 4 hold: sessions, opens, locks;
+//! - [`Registration`] — what the portmapper of the machine is told;
 //! - [`Procedure`], [`Completed`] — what is counted.
 //!
 //! Inside, from the stream to the tree: `rpc` (record marking, calls, credentials, replies), `xdr`
-//! (bounds-checked reading and writing), `mount` and `v3` (procedures), `dispatch` (from a record
-//! to its reply), `session` (order, output and bounds).
+//! (bounds-checked reading and writing), `mount`, `v3` and `v4` (procedures and operations),
+//! `dispatch` (from a record to its reply), `waiting` (calls that other threads execute), `session` (order, output and
+//! bounds).
 
 #![forbid(unsafe_code)]
 
 mod backend;
+mod calls;
+mod clients;
 mod dispatch;
 mod error;
 mod export;
@@ -26,18 +33,26 @@ mod mount;
 mod procedure;
 pub mod rdma;
 mod reply_cache;
+mod results;
 mod rpc;
+mod rpcbind;
 mod session;
+mod status4;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 #[cfg(test)]
 mod tests;
 mod v3;
+mod v4;
+mod waiting;
 mod xdr;
 
-pub use backend::{Backend, Completed};
+pub use backend::Backend;
+pub use calls::{Answer, Completed, WaitingCall};
+pub use clients::{ClientCounts, ClientInfo, Clients};
 pub use error::SessionError;
 pub use export::{Export, ExportId, ExportOptions, Refusal, Squash};
 pub use procedure::Procedure;
 pub use reply_cache::ReplyCache;
+pub use rpcbind::{Change, Registration};
 pub use session::NfsSession;

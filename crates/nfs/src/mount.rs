@@ -7,7 +7,7 @@ use file_tree::FileKind;
 use crate::rpc::AUTH_SYS;
 use crate::v3::{Context, Fault, Status, look_up_path, write_handle};
 use crate::xdr::{Reader, Writer};
-use crate::{Backend, Procedure, Refusal};
+use crate::{Backend, Export, Procedure, Refusal};
 
 /// The longest path in bytes (MNTPATHLEN).
 const PATH_BYTES_MAX: usize = 1024;
@@ -74,6 +74,15 @@ fn mount<B: Backend>(
     out.u32(AUTH_SYS);
     context.backend.mounted(path);
     Ok(Status::Ok)
+}
+
+/// The export of a path that is mounted, if the client may use it.
+pub(crate) fn export<'a, B: Backend>(
+    mut arguments: Reader<'_>,
+    backend: &'a mut B,
+) -> Option<&'a Export> {
+    let path = arguments.opaque(PATH_BYTES_MAX).ok()?;
+    backend.by_path(split(path).0).ok()
 }
 
 /// Splits a path into that of an export, a slash and one component, and the path of a directory

@@ -1,8 +1,9 @@
 //! The procedures of both programs.
 //!
-//! Read first: RFC 1813 sections 3.3 and 5.2.
+//! Read first: RFC 1813 sections 3.3 and 5.2, RFC 8881 section 16.
 
-/// A procedure of NFS version 3 or MOUNT version 3.
+/// A procedure of NFS version 3 or MOUNT version 3, or a compound of NFS version 4. A compound is counted as what its main
+/// operation does: as a procedure of version 3 if there is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 #[expect(missing_docs, reason = "the names are the specification's")]
@@ -35,12 +36,16 @@ pub enum Procedure {
     Umnt,
     UmntAll,
     Export,
+    Open,
+    Close,
+    Lock,
+    Compound,
 }
 
 impl Procedure {
-    /// Every procedure, in the order of [`index`](Self::index): NFS first, by number, then MOUNT,
-    /// by number.
-    pub const ALL: [Self; 28] = [
+    /// Every procedure, in the order of [`index`](Self::index): NFS version 3 first, by number, then
+    /// MOUNT, by number, then what only version 4 has.
+    pub const ALL: [Self; 32] = [
         Self::Null,
         Self::GetAttr,
         Self::SetAttr,
@@ -69,9 +74,15 @@ impl Procedure {
         Self::Umnt,
         Self::UmntAll,
         Self::Export,
+        Self::Open,
+        Self::Close,
+        Self::Lock,
+        Self::Compound,
     ];
-    /// How many of them are NFS's.
+    /// How many of them are NFS version 3's.
     const NFS_COUNT: usize = 22;
+    /// How many are of programs of version 3.
+    const OLD_COUNT: usize = Self::NFS_COUNT + 6;
 
     /// The procedure of NFS version 3 with this number.
     pub(crate) fn of_nfs(number: u32) -> Option<Self> {
@@ -80,7 +91,17 @@ impl Procedure {
 
     /// The procedure of MOUNT version 3 with this number.
     pub(crate) fn of_mount(number: u32) -> Option<Self> {
-        Self::ALL[Self::NFS_COUNT..].get(number as usize).copied()
+        let procedures = &Self::ALL[Self::NFS_COUNT..Self::OLD_COUNT];
+        procedures.get(number as usize).copied()
+    }
+
+    /// The procedure of NFS version 4 with this number.
+    pub(crate) const fn of_nfs4(number: u32) -> Option<Self> {
+        match number {
+            0 => Some(Self::Null),
+            1 => Some(Self::Compound),
+            _ => None,
+        }
     }
 
     /// Its place in [`ALL`](Self::ALL), for arrays of counters.
@@ -90,7 +111,7 @@ impl Procedure {
 
     /// Whether it belongs to MOUNT.
     pub const fn is_mount(self) -> bool {
-        self.index() >= Self::NFS_COUNT
+        self.index() >= Self::NFS_COUNT && self.index() < Self::OLD_COUNT
     }
 
     /// Its name in lower case, as `nfsstat` prints it.
@@ -124,6 +145,10 @@ impl Procedure {
             Self::Umnt => "mount_umnt",
             Self::UmntAll => "mount_umntall",
             Self::Export => "mount_export",
+            Self::Open => "open",
+            Self::Close => "close",
+            Self::Lock => "lock",
+            Self::Compound => "compound",
         }
     }
 
@@ -165,6 +190,9 @@ mod tests {
         assert_eq!(Procedure::of_mount(1), Some(Procedure::Mnt));
         assert_eq!(Procedure::of_mount(5), Some(Procedure::Export));
         assert_eq!(Procedure::of_mount(6), None);
+        assert_eq!(Procedure::of_nfs4(1), Some(Procedure::Compound));
+        assert_eq!(Procedure::of_nfs4(2), None);
+        assert!(Procedure::Export.is_mount() && !Procedure::Open.is_mount());
         for (index, procedure) in Procedure::ALL.into_iter().enumerate() {
             assert_eq!(procedure.index(), index);
         }

@@ -17,6 +17,7 @@ mod session;
 mod slot;
 #[cfg(test)]
 mod tests;
+mod waiting;
 pub mod wire;
 
 pub use session::{Accepted, RdmaSession, SessionError, accept};

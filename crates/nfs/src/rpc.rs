@@ -66,8 +66,10 @@ const DENIED: u32 = 1;
 pub(crate) const NFS_PROGRAM: u32 = 100_003;
 /// MOUNT. Its version is that of NFS.
 pub(crate) const MOUNT_PROGRAM: u32 = 100_005;
-/// The version of both.
-pub(crate) const PROGRAM_VERSION: u32 = 3;
+/// The first version of both.
+const VERSION_3: u32 = 3;
+/// The last version of NFS.
+const VERSION_4: u32 = 4;
 /// The longest credential or verifier in bytes (opaque_auth, section 8.2).
 const AUTH_BYTES_MAX: usize = 400;
 /// The longest call up to its arguments: the fixed part, credential and verifier.
@@ -97,8 +99,8 @@ pub(crate) enum Reject {
     Auth(AuthError),
     /// PROG_UNAVAIL: no such program.
     ProgramUnavailable,
-    /// PROG_MISMATCH: the program has other versions.
-    ProgramMismatch,
+    /// PROG_MISMATCH: the program has other versions, the last of which is this.
+    ProgramMismatch(u32),
     /// PROC_UNAVAIL: the program has no such procedure.
     ProcedureUnavailable,
     /// GARBAGE_ARGS: the arguments are malformed.
@@ -153,24 +155,34 @@ impl<'a> Call<'a> {
 
     /// Whether a record that begins like this is a call of WRITE, whose data follow its head.
     pub(crate) fn is_write(record: &[u8]) -> bool {
+        Self::is(record, Procedure::Write)
+    }
+
+    /// Whether a record that begins like this is a compound of version 4, which may have data.
+    pub(crate) fn is_compound(record: &[u8]) -> bool {
+        Self::is(record, Procedure::Compound)
+    }
+
+    fn is(record: &[u8], procedure: Procedure) -> bool {
         CallHeader::ref_from_prefix(record).is_ok_and(|(header, _)| {
             header.message_type == CALL
                 && header.rpc_version == RPC_VERSION
-                && find_procedure(header) == Ok(Procedure::Write)
+                && find_procedure(header) == Ok(procedure)
         })
     }
 }
 
 fn find_procedure(header: &CallHeader) -> Result<Procedure, Reject> {
-    let find = match header.program.get() {
-        NFS_PROGRAM => Procedure::of_nfs,
-        MOUNT_PROGRAM => Procedure::of_mount,
+    let number = header.procedure.get();
+    let found = match (header.program.get(), header.version.get()) {
+        (NFS_PROGRAM, VERSION_3) => Procedure::of_nfs(number),
+        (NFS_PROGRAM, VERSION_4) => Procedure::of_nfs4(number),
+        (MOUNT_PROGRAM, VERSION_3) => Procedure::of_mount(number),
+        (NFS_PROGRAM, _) => return Err(Reject::ProgramMismatch(VERSION_4)),
+        (MOUNT_PROGRAM, _) => return Err(Reject::ProgramMismatch(VERSION_3)),
         _ => return Err(Reject::ProgramUnavailable),
     };
-    if header.version != PROGRAM_VERSION {
-        return Err(Reject::ProgramMismatch);
-    }
-    find(header.procedure.get()).ok_or(Reject::ProcedureUnavailable)
+    found.ok_or(Reject::ProcedureUnavailable)
 }
 
 /// The header of a reply to a call whose results follow (SUCCESS).
@@ -194,10 +206,10 @@ pub(crate) fn write_reject(xid: u32, reject: Reject, out: &mut Writer<'_>) {
     match reject {
         Reject::NoCall => {}
         Reject::ProgramUnavailable => write_accepted(xid, 1, out),
-        Reject::ProgramMismatch => {
+        Reject::ProgramMismatch(last) => {
             write_accepted(xid, 2, out);
-            out.u32(PROGRAM_VERSION);
-            out.u32(PROGRAM_VERSION);
+            out.u32(VERSION_3);
+            out.u32(last);
         }
         Reject::ProcedureUnavailable => write_accepted(xid, 3, out),
         Reject::GarbageArguments => write_accepted(xid, 4, out),

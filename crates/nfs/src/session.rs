@@ -7,7 +7,8 @@
 //!    └──► backlog: input behind a READ, or behind more replies than are kept; nothing is received meanwhile
 //! ```
 //!
-//! Calls are executed and answered in the order of their arrival. Memory is bounded whatever the
+//! Calls are executed and answered in the order of their arrival, except those whose tree waits for
+//! storage: others execute them, and their replies leave when they end (`waiting`). Memory is bounded whatever the
 //! peer does: data of WRITE and READ are not kept, and input is not taken while output waits.
 
 use std::marker::PhantomData;
@@ -15,12 +16,14 @@ use std::time::Instant;
 
 use ::session::{Pace, SendList, Session, StreamSession};
 
-use crate::dispatch::{Executed, execute, reply_reject, reply_write};
+use crate::calls::Cost;
+use crate::clients::MESSAGE_BYTES_MAX;
+use crate::dispatch::{Executed, cost_of, execute, reply_reject, reply_write};
 use crate::rpc::{CALL_HEAD_BYTES_MAX, Call, Fragment, RecordReader, Reject};
 use crate::v3::{
-    HANDLE_BYTES_MAX, LISTING_BYTES_MAX, Produced, ReadCall, SEND_LIST_MIN_BYTES,
-    TRANSFER_BYTES_MAX, WriteCall,
+    HANDLE_BYTES_MAX, Produced, ReadCall, SEND_LIST_MIN_BYTES, TRANSFER_BYTES_MAX, WriteCall,
 };
+use crate::waiting::Waiting;
 use crate::{Backend, SessionError};
 
 /// The server's end of one TCP connection: record marking, RPC with AUTH_NONE and AUTH_SYS,
@@ -37,6 +40,10 @@ pub struct NfsSession<B> {
     read: Option<ReadCall>,
     /// The head of the READ's reply: memory to be used again.
     head: Vec<u8>,
+    /// Calls that other threads execute.
+    waiting: Waiting,
+    /// What the reply in `replies` takes of the room for waiting calls.
+    replies_cost: usize,
     /// Input behind that.
     backlog: Vec<u8>,
     backlog_taken: usize,
@@ -59,6 +66,9 @@ enum Body {
     Gather,
     /// It is a WRITE whose head was read: what follows is data.
     Write(WriteCall),
+    /// It is a WRITE for a tree that waits for storage: all of it is gathered here. The number is how
+    /// many bytes of its last fragment have not arrived.
+    Whole(Vec<u8>, Cost, usize),
     /// It was answered: what follows is ignored.
     Skip,
 }
@@ -69,6 +79,8 @@ const GATHERED_BYTES_MAX: usize = 16 << 10;
 /// length of the data.
 pub(crate) const WRITE_HEAD_BYTES_MAX: usize =
     CALL_HEAD_BYTES_MAX + 4 + HANDLE_BYTES_MAX + 8 + 4 + 4 + 4;
+/// The longest compound of version 4 that is read in whole: longer than any session allows, so that it is refused there.
+const COMPOUND_BYTES_MAX: usize = MESSAGE_BYTES_MAX as usize + 4;
 /// The longest record: the longest WRITE, or a call that is malformed but answered.
 const RECORD_BYTES_MAX: usize = TRANSFER_BYTES_MAX + GATHERED_BYTES_MAX;
 /// Calls are not executed while at least this many bytes of replies wait to be sent.
@@ -81,7 +93,8 @@ impl<B: Backend> NfsSession<B> {
     /// for it.
     pub const BYTES_MAX: u64 = {
         // Buffers of replies and of gathered calls grow by doubling.
-        let buffers = 2 * (REPLIES_BYTES_MAX + LISTING_BYTES_MAX + GATHERED_BYTES_MAX);
+        let reply = MESSAGE_BYTES_MAX as usize;
+        let buffers = 2 * (REPLIES_BYTES_MAX + reply + COMPOUND_BYTES_MAX);
         (buffers + TURN_BYTES_MAX + 4096) as u64
     };
     /// The least capacity in bytes of the send lists that it is given.
@@ -97,6 +110,8 @@ impl<B: Backend> NfsSession<B> {
             replies_sent: 0,
             read: None,
             head: Vec::new(),
+            waiting: Waiting::default(),
+            replies_cost: 0,
             backlog: Vec::new(),
             backlog_taken: 0,
             pace: Pace::default(),
@@ -108,7 +123,10 @@ impl<B: Backend> NfsSession<B> {
 
     /// Whether calls are executed at present.
     fn takes_calls(&self) -> bool {
-        !self.is_closing && self.read.is_none() && self.replies.len() < REPLIES_BYTES_MAX
+        !self.is_closing
+            && self.read.is_none()
+            && self.replies.len() < REPLIES_BYTES_MAX
+            && self.waiting.has_room()
     }
 
     /// Executes calls from the front of the input while there is room for their replies.
@@ -136,6 +154,10 @@ impl<B: Backend> NfsSession<B> {
         match &mut self.body {
             Body::Skip => {}
             Body::Write(_) => self.take_data(fragment.bytes, backend),
+            Body::Whole(record, _, left) => {
+                record.extend_from_slice(fragment.bytes);
+                *left = if fragment.is_last { fragment.left } else { 0 };
+            }
             Body::Gather if self.gathered.is_empty() && is_executable(&fragment) => {
                 return self.execute(now, fragment.bytes, backend);
             }
@@ -158,6 +180,7 @@ impl<B: Backend> NfsSession<B> {
         if self.gathered.is_empty() && bytes.len() >= missing && Call::is_write(bytes) {
             return self.begin_write(now, bytes, is_last.then_some(left), backend);
         }
+
         let (head, rest) = bytes.split_at(bytes.len().min(missing));
         self.gathered.extend_from_slice(head);
         if missing > 0 && head.len() == missing && Call::is_write(&self.gathered) {
@@ -166,8 +189,13 @@ impl<B: Backend> NfsSession<B> {
             self.gathered = head;
             return self.take_data(rest, backend);
         }
+        let longest = if Call::is_compound(&self.gathered) {
+            COMPOUND_BYTES_MAX
+        } else {
+            GATHERED_BYTES_MAX
+        };
         // One byte more than the longest call makes a longer one malformed.
-        let room = (GATHERED_BYTES_MAX + 1).saturating_sub(self.gathered.len());
+        let room = (longest + 1).saturating_sub(self.gathered.len());
         self.gathered
             .extend_from_slice(&rest[..rest.len().min(room)]);
     }
@@ -184,6 +212,9 @@ impl<B: Backend> NfsSession<B> {
         self.calls += 1;
         let begun = Call::parse(bytes).and_then(|call| {
             let xid = call.xid;
+            if let Some(cost) = cost_of(&call, TRANSFER_BYTES_MAX, backend) {
+                return Ok(Body::Whole(bytes.to_vec(), cost, rest_len.unwrap_or(0)));
+            }
             let garbage = |_| (xid, Reject::GarbageArguments);
             let (mut write, data) = WriteCall::new(call, now).map_err(garbage)?;
             match rest_len.map(|rest_len| rest_len + data.len()) {
@@ -193,19 +224,21 @@ impl<B: Backend> NfsSession<B> {
                 _ => {}
             }
             write.take(backend, data).map_err(garbage)?;
-            Ok(write)
+            Ok(Body::Write(write))
         });
-        self.body = match begun {
-            Ok(write) => Body::Write(write),
-            Err((xid, reject)) => {
-                reply_reject(xid, reject, &mut self.replies);
-                Body::Skip
-            }
-        };
+        self.body = begun.unwrap_or_else(|(xid, reject)| {
+            reply_reject(xid, reject, &mut self.replies);
+            Body::Skip
+        });
     }
 
     /// Takes data of the present WRITE, if it is one.
     fn take_data(&mut self, bytes: &[u8], backend: &mut B) {
+        if let Body::Whole(record, _, left) = &mut self.body {
+            record.extend_from_slice(bytes);
+            *left = left.saturating_sub(bytes.len());
+            return;
+        }
         if let Body::Write(write) = &mut self.body
             && write.take(backend, bytes).is_err()
         {
@@ -228,6 +261,11 @@ impl<B: Backend> NfsSession<B> {
             Body::Write(write) => {
                 reply_reject(write.xid(), Reject::GarbageArguments, &mut self.replies);
             }
+            Body::Whole(record, cost, _) => {
+                let waiting = (cost, None, now);
+                self.waiting
+                    .begin(record, waiting, backend, &mut self.replies);
+            }
             Body::Skip => {}
         }
         self.gathered.clear();
@@ -237,8 +275,15 @@ impl<B: Backend> NfsSession<B> {
         self.calls += 1;
         match execute(record, now, backend, &mut self.replies) {
             Executed::Read(read) => self.read = Some(read),
-            Executed::Done(Some(completed)) => backend.count(&completed, now),
+            Executed::Done(Some(completed)) | Executed::Compound(completed, _) => {
+                backend.count(&completed, now);
+            }
             Executed::Done(None) => {}
+            Executed::Waits(cost, rest) => {
+                let (record, waiting) = (record.to_vec(), (cost, rest, now));
+                self.waiting
+                    .begin(record, waiting, backend, &mut self.replies);
+            }
         }
     }
 
@@ -269,17 +314,31 @@ impl<B: Backend> NfsSession<B> {
 
     /// Passes replies on. Returns whether these were all.
     fn send_replies(&mut self, out: &mut SendList) -> bool {
-        let waiting = &self.replies[self.replies_sent..];
-        let len = waiting.len().min(out.free_bytes());
-        if len > 0 && out.push(&waiting[..len]) {
-            self.replies_sent += len;
+        loop {
+            let waiting = &self.replies[self.replies_sent..];
+            let len = waiting.len().min(out.free_bytes());
+            if len > 0 && out.push(&waiting[..len]) {
+                self.replies_sent += len;
+            }
+            if self.replies_sent < self.replies.len() {
+                return false;
+            }
+            self.replies.clear();
+            self.replies_sent = 0;
+            if self.replies_cost > 0 {
+                // This one may be longer than others ever are.
+                self.replies = Vec::new();
+                self.waiting.sent(std::mem::take(&mut self.replies_cost));
+            }
+            // The data of a READ follow its head at once.
+            if self.read.is_some() {
+                return true;
+            }
+            let Some((reply, cost)) = self.waiting.next_reply() else {
+                return true;
+            };
+            (self.replies, self.replies_cost) = (reply, cost);
         }
-        if self.replies_sent < self.replies.len() {
-            return false;
-        }
-        self.replies.clear();
-        self.replies_sent = 0;
-        true
     }
 
     /// Sends data of the READ that is being answered. Returns whether its reply is whole.
@@ -320,6 +379,7 @@ impl<B: Backend> StreamSession for NfsSession<B> {
         }
         let data = match &self.body {
             Body::Write(write) => write.left_bytes(),
+            Body::Whole(_, _, left) => *left,
             _ => 0,
         };
         data + self.pace.turn_bytes().min(TURN_BYTES_MAX)
@@ -343,10 +403,10 @@ impl<B: Backend> StreamSession for NfsSession<B> {
 
     fn poll_transmit(&mut self, now: Instant, backend: &mut B, out: &mut SendList) {
         while self.send_replies(out) && self.send_data(now, backend, out) {
-            if !self.replies.is_empty() {
+            if !self.replies.is_empty() || self.waiting.has_reply() {
                 continue;
             }
-            if self.backlog.is_empty() {
+            if self.backlog.is_empty() || !self.takes_calls() {
                 return;
             }
             self.take_backlog(now, backend);
@@ -359,14 +419,22 @@ impl<B: Backend> Session for NfsSession<B> {
     type Error = SessionError;
 
     fn wants_transmit(&self) -> bool {
-        !self.replies.is_empty() || self.read.is_some() || !self.backlog.is_empty()
+        !self.replies.is_empty()
+            || self.read.is_some()
+            || self.waiting.has_reply()
+            || !self.backlog.is_empty() && self.takes_calls()
+    }
+
+    fn is_idle(&self) -> bool {
+        !self.wants_transmit() && self.waiting.is_empty()
     }
 
     fn is_closing(&self) -> bool {
         self.is_closing
     }
 
-    fn handle_wake(&mut self, _: Instant, _: &mut B) -> Result<(), SessionError> {
+    fn handle_wake(&mut self, now: Instant, backend: &mut B) -> Result<(), SessionError> {
+        self.waiting.take_answers(now, backend);
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! A server of a few exports, and a client that speaks to a session of it without sockets, for
 //! tests and fuzz targets.
 
+pub mod compounds;
 pub mod fuzz;
 mod peer;
 mod rdma;

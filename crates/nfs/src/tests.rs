@@ -8,6 +8,7 @@ mod files;
 mod hostile;
 mod listings;
 mod mounts;
+mod waiting;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};

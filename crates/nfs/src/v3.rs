@@ -18,12 +18,13 @@ mod write;
 use crate::xdr::{Reader, Writer};
 use crate::{Backend, Procedure};
 
-pub(crate) use file::link_path;
-pub(crate) use handle::{HANDLE_BYTES_MAX, write_handle};
+pub(crate) use file::{access_bits, link_path};
+pub(crate) use handle::{HANDLE_BYTES_MAX, Handle, write_handle};
 pub(crate) use place::{Context, Fault, look_up_path};
 pub(crate) use placed::PlacedRead;
 pub(crate) use read::{
-    OVERHEAD_BYTES_MAX as READ_OVERHEAD_BYTES_MAX, Produced, ReadCall, SEND_LIST_MIN_BYTES,
+    HEAD_BYTES as READ_HEAD_BYTES, OVERHEAD_BYTES_MAX as READ_OVERHEAD_BYTES_MAX, Produced,
+    ReadCall, SEND_LIST_MIN_BYTES,
 };
 pub(crate) use status::Status;
 pub(crate) use write::WriteCall;

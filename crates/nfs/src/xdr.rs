@@ -156,6 +156,16 @@ impl<'a> Writer<'a> {
         self.bytes.resize(self.bytes.len() + len, 0);
     }
 
+    /// What was written from `at` on.
+    pub(crate) fn tail(&self, at: usize) -> &[u8] {
+        &self.bytes[at..]
+    }
+
+    /// The same, to be overwritten.
+    pub(crate) fn tail_mut(&mut self, at: usize) -> &mut [u8] {
+        &mut self.bytes[at..]
+    }
+
     /// Overwrites what was written at `at`.
     pub(crate) fn patch<T: IntoBytes + Immutable>(&mut self, at: usize, view: &T) {
         let bytes = view.as_bytes();

@@ -15,6 +15,7 @@
 //! Random numbers are arguments ([`Seed`]), and the powers of the key exchange, which take
 //! milliseconds, are values that the program computes where it wants ([`Exponentiation`]).
 
+mod channel;
 mod controller;
 mod group;
 mod hash;
@@ -23,6 +24,7 @@ mod policy;
 mod response;
 mod secret;
 
+pub use channel::{Concatenation, GeneratedKey};
 pub use controller::{AuthOutcome, ControllerAuth, Credentials};
 pub use group::{DhGroup, Exponentiation, Power, UnknownGroup};
 pub use hash::{Hash, UnknownHash};

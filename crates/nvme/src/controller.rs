@@ -43,7 +43,7 @@ pub use reply::{Completion, Reply};
 pub use statistics::{Statistics, Usage};
 pub use subsystem::{
     DiscoveryRecord, FailedCommand, Generation, HostFilter, Namespace, NamespaceError,
-    NamespaceIds, Subsystem, SubsystemConfig, host_data_len, is_control_command,
+    NamespaceIds, SecureChannel, Subsystem, SubsystemConfig, host_data_len, is_control_command,
 };
 
 #[cfg(test)]

@@ -3,9 +3,12 @@
 use file_tree::FileError;
 
 use crate::extents::{Extents, Segment};
+use crate::garbage::{DIRECT_PAGES, Garbage};
 use crate::pages::{PAGE_BYTES, Pages, Place, Run};
 use crate::usage::Usage;
 
+/// The most runs that a search for a hole passes. What is behind them is taken for data.
+const SEEK_RUNS_MAX: usize = 1024;
 /// Files from this size on grow in slabs of their own.
 const APART_PAGES: u64 = 16;
 
@@ -14,6 +17,27 @@ const APART_PAGES: u64 = 16;
 pub(crate) struct Space {
     pub(crate) pages: Pages,
     pub(crate) usage: Usage,
+    pub(crate) garbage: Garbage,
+}
+
+impl Space {
+    /// Allocates pages. If no memory is left, pages that no file has any more are freed for them.
+    fn allocate(&self, count: u64, hint: Option<u64>, place: Place) -> Option<Run> {
+        // A piece is more than an allocation needs; others may take it.
+        const TRIES: usize = 4;
+        (0..TRIES).find_map(|_| {
+            let run = self.pages.allocate(count, hint, place);
+            if run.is_none() {
+                self.free_piece();
+            }
+            run
+        })
+    }
+
+    /// Frees some pages that no file has any more. Returns whether there were any.
+    pub(crate) fn free_piece(&self) -> bool {
+        self.garbage.free_piece(&self.pages, &self.usage)
+    }
 }
 
 /// The pages of a file. Bytes of a mapped page beyond the file's end are zeros, so a file grows
@@ -145,6 +169,28 @@ impl FileData {
         self.unmap(space, 0..u64::MAX);
     }
 
+    /// Where the next mapped page begins, or `offset` if it is in one.
+    pub(crate) fn next_data(&self, offset: u64) -> Option<u64> {
+        let page = offset / PAGE_BYTES;
+        match self.extents.at(page) {
+            Segment::Mapped(_) => Some(offset),
+            Segment::Hole(count) => page.checked_add(count)?.checked_mul(PAGE_BYTES),
+        }
+    }
+
+    /// Where the next hole begins, or `offset` if it is in one; at most `end`.
+    pub(crate) fn next_hole(&self, offset: u64, end: u64) -> u64 {
+        let mut at = offset;
+        for _ in 0..SEEK_RUNS_MAX {
+            let page = at / PAGE_BYTES;
+            match self.extents.at(page) {
+                Segment::Mapped(run) if at < end => at = (page + run.count) * PAGE_BYTES,
+                _ => return at.min(end),
+            }
+        }
+        end
+    }
+
     /// What is at `offset`, and how many of `len` bytes from there on.
     fn segment(&self, offset: u64, len: usize) -> (Segment, usize) {
         let segment = self.extents.at(offset / PAGE_BYTES);
@@ -200,7 +246,7 @@ impl FileData {
         // slab per page.
         let grows = hint.is_some() && self.extents.pages() + charged >= APART_PAGES;
         let place = if grows { Place::Apart } else { Place::Shared };
-        let run = space.pages.allocate(charged, hint, place);
+        let run = space.allocate(charged, hint, place);
         let got = run.map_or(0, |run| run.count);
         space.usage.refund_quota((charged - got) * PAGE_BYTES);
         run.ok_or(FileError::NoSpace)
@@ -221,16 +267,19 @@ impl FileData {
         Ok(())
     }
 
-    /// Unmaps and frees pages. If that splits a run, its entry was charged.
+    /// Unmaps and frees pages; many of them later. If that splits a run, its entry was charged.
     fn unmap(&mut self, space: &Space, pages: std::ops::Range<u64>) {
-        let pages_before = self.extents.pages();
         let map_before = self.extents.map_bytes();
-        self.extents.remove(pages, |run| space.pages.free_run(run));
-        let freed = pages_before - self.extents.pages();
-        space.usage.refund_quota(freed * PAGE_BYTES);
-        if let Some(unused) = map_before.checked_sub(self.extents.map_bytes()) {
-            space.usage.refund_metadata(unused);
+        let mut cut = self.extents.cut(pages);
+        let unused = map_before.saturating_sub(self.extents.map_bytes());
+        space.usage.refund_quota(cut.pages() * PAGE_BYTES);
+        if cut.pages() > DIRECT_PAGES {
+            return space.garbage.add(cut, unused);
         }
+        while let Some(run) = cut.take_first(DIRECT_PAGES) {
+            space.pages.free_run(run);
+        }
+        space.usage.refund_metadata(unused);
     }
 
     /// Zeroes bytes of one page, if it is mapped.

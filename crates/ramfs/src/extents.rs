@@ -89,6 +89,41 @@ impl Extents {
         self.runs.insert(start, merged);
     }
 
+    /// Unmaps pages and returns a map of them, which has other keys.
+    pub(crate) fn cut(&mut self, pages: Range<u64>) -> Self {
+        let mut cut = Self::default();
+        let last = self.runs.last_key_value();
+        if last.is_some_and(|(&start, run)| start + run.count > pages.end) {
+            self.remove(pages, |run| cut.insert(cut.pages, run));
+            return cut;
+        }
+        // Everything behind a page, in far fewer steps than there are runs.
+        if let Some((&start, &run)) = self.runs.range(..pages.start).next_back()
+            && start + run.count > pages.start
+        {
+            let kept = pages.start - start;
+            let (front, behind) = run.split(kept);
+            self.runs.insert(start, front);
+            self.runs.insert(pages.start, behind);
+        }
+        cut.runs = self.runs.split_off(&pages.start);
+        cut.pages = cut.runs.values().map(|run| run.count).sum();
+        self.pages -= cut.pages;
+        cut
+    }
+
+    /// Unmaps and returns up to `count` pages, the first ones.
+    pub(crate) fn take_first(&mut self, count: u64) -> Option<Run> {
+        let (start, run) = self.runs.pop_first()?;
+        let taken = run.count.min(count);
+        let (run, rest) = run.split(taken);
+        if rest.count > 0 {
+            self.runs.insert(start + taken, rest);
+        }
+        self.pages -= taken;
+        Some(run)
+    }
+
     /// Whether [`remove`](Self::remove) would leave one entry more than before.
     pub(crate) fn would_split(&self, pages: &Range<u64>) -> bool {
         let before = self.runs.range(..pages.start).next_back();

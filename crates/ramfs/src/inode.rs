@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use file_tree::{Attributes, Changed, ExclusiveVerifier, FileId, FileKind, Mode, Timestamp};
+use file_tree::permission::Ownership;
+use file_tree::{Attributes, Changed, ExclusiveVerifier, FileId, FileKind, Timestamp};
 
 use crate::data::FileData;
 
@@ -30,10 +31,8 @@ pub(crate) struct Inode {
 /// What changes of a file besides its data. The size changes only under the data's write lock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Meta {
-    pub(crate) mode: Mode,
+    pub(crate) owner: Ownership,
     pub(crate) links: u32,
-    pub(crate) uid: u32,
-    pub(crate) gid: u32,
     pub(crate) size_bytes: u64,
     pub(crate) used_bytes: u64,
     pub(crate) accessed: Timestamp,
@@ -122,10 +121,10 @@ impl Inode {
         Attributes {
             id: self.id,
             kind: self.kind,
-            mode: meta.mode,
+            mode: meta.owner.mode,
             links: meta.links,
-            uid: meta.uid,
-            gid: meta.gid,
+            uid: meta.owner.uid,
+            gid: meta.owner.gid,
             size_bytes: meta.size_bytes,
             used_bytes: meta.used_bytes,
             accessed,

@@ -6,16 +6,16 @@
 //!
 //! - `tree` — the operations and their locks;
 //! - `namespace`, `directory`, `table` — names, and files by number;
-//! - `permission` — who may do what;
 //! - `inode` — one file: attributes and data;
 //! - `data`, `extents` — which pages hold a file's bytes;
 //! - `pages` — which pages of the store are free;
+//! - `garbage` — pages of removed files whose memory is not free yet;
 //! - `usage` — the quota and the budget.
 //!
 //! # Locks
 //!
 //! In this order, each optional: the namespace, or the data of one file; then the attributes of one
-//! file; then the free pages; then the store's own. The namespace and the data of a file are never
+//! file; then the garbage; then the free pages; then the store's own. The namespace and the data of a file are never
 //! locked by one thread at once, and neither are the attributes or the data of two files. So no two
 //! threads wait for each other.
 //!
@@ -28,11 +28,11 @@
 mod data;
 mod directory;
 mod extents;
+mod garbage;
 mod inode;
 mod limits;
 mod namespace;
 mod pages;
-mod permission;
 mod table;
 mod tree;
 mod usage;
@@ -40,6 +40,7 @@ mod usage;
 #[cfg(test)]
 mod tests;
 
+pub use garbage::Notify;
 pub use tree::{Clock, RamTree};
 
 /// How much a tree may hold.

@@ -7,6 +7,7 @@ mod rename;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
+use file_tree::permission::{self, Ownership};
 use file_tree::{
     Attributes, Caller, Changed, Cookie, DirectoryEntry, DirectoryPage, FileError, FileId,
     FileKind, Listing, Mode, Name, Timestamp,
@@ -14,7 +15,6 @@ use file_tree::{
 
 use crate::directory::{Directory, HashedName};
 use crate::inode::{Inode, Meta};
-use crate::permission;
 use crate::table::{Slot, Table};
 use crate::usage::Usage;
 
@@ -49,10 +49,12 @@ impl Namespace {
             return Err(error);
         }
         let meta = Meta {
-            mode: Mode::new(ROOT_MODE),
+            owner: Ownership {
+                mode: Mode::new(ROOT_MODE),
+                uid: 0,
+                gid: 0,
+            },
             links: 2,
-            uid: 0,
-            gid: 0,
             size_bytes: 0,
             used_bytes: 0,
             accessed: now,
@@ -89,7 +91,7 @@ impl Namespace {
         name: Name<'_>,
     ) -> Result<Attributes, FileError> {
         let (inode, entries) = self.directory(directory)?;
-        permission::check_search(caller, &inode.meta())?;
+        permission::check_search(caller, &inode.meta().owner)?;
         let number = entries.find(self.hashed(name)).ok_or(FileError::NotFound)?;
         let found = self.numbered(number)?;
         Ok(found.attributes(&found.meta()))
@@ -101,7 +103,7 @@ impl Namespace {
         directory: FileId,
     ) -> Result<Attributes, FileError> {
         let (inode, entries) = self.directory(directory)?;
-        permission::check_search(caller, &inode.meta())?;
+        permission::check_search(caller, &inode.meta().owner)?;
         let parent = self.numbered(entries.parent)?;
         Ok(parent.attributes(&parent.meta()))
     }
@@ -115,7 +117,7 @@ impl Namespace {
         take: &mut dyn FnMut(&DirectoryEntry<'_>) -> Listing,
     ) -> Result<DirectoryPage, FileError> {
         let (inode, entries) = self.directory(directory)?;
-        let access = permission::access(caller, inode.kind, &inode.meta());
+        let access = permission::access(caller, inode.kind, &inode.meta().owner);
         if !access.read {
             return Err(FileError::AccessDenied);
         }

@@ -37,6 +37,16 @@ impl Run {
     pub(crate) fn end(self) -> u64 {
         self.first + self.count
     }
+
+    /// The first pages, and the others.
+    pub(crate) fn split(self, count: u64) -> (Self, Self) {
+        let front = Self { count, ..self };
+        let rest = Self {
+            first: self.first + count,
+            count: self.count - count,
+        };
+        (front, rest)
+    }
 }
 
 /// Where new pages should lie.

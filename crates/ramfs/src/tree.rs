@@ -11,6 +11,7 @@ use memory::{Budget, Charge, MemoryError};
 
 use crate::Quota;
 use crate::data::Space;
+use crate::garbage::{Garbage, Notify};
 use crate::inode::Inode;
 use crate::limits::LINKS_MAX;
 use crate::namespace::Namespace;
@@ -62,7 +63,11 @@ impl RamTree {
         let root = namespace.root();
         Ok(Self {
             namespace: RwLock::new(namespace),
-            space: Space { pages, usage },
+            space: Space {
+                pages,
+                usage,
+                garbage: Garbage::default(),
+            },
             budget,
             root,
             clock,
@@ -78,6 +83,19 @@ impl RamTree {
     /// Changes the quota. What is used stays used, even beyond a lower quota.
     pub fn set_quota(&self, quota: Quota) {
         self.space.usage.set_quota(quota);
+    }
+
+    /// Calls `notify` from now on when a large file was removed or cut off, so that a thread frees
+    /// its memory by [`free_piece`](Self::free_piece). Without it the memory is freed when the tree
+    /// needs some. The first notifier stays.
+    pub fn set_notify(&self, notify: Notify) {
+        self.space.garbage.set_notify(notify);
+    }
+
+    /// Frees some memory of large files that were removed or cut off: in well under a millisecond
+    /// if it was in large pieces. Returns whether there was any.
+    pub fn free_piece(&self) -> bool {
+        self.space.free_piece()
     }
 
     /// The bytes that files take of the quota: pages of data, and what names, attributes and maps
@@ -98,6 +116,7 @@ impl RamTree {
         while let Some(inode) = files.remove_any(&self.space.usage) {
             self.free_data(&inode);
         }
+        while self.free_piece() {}
         self.space.pages.close();
     }
 }
@@ -132,7 +151,8 @@ impl RamTree {
     fn tree_space(&self) -> TreeSpace {
         let usage = &self.space.usage;
         let used_bytes = usage.used_bytes();
-        let memory_bytes = self.budget.free_bytes() + self.space.pages.spare_bytes();
+        let unused_bytes = self.space.pages.spare_bytes() + self.space.garbage.bytes();
+        let memory_bytes = self.budget.free_bytes() + unused_bytes;
         let free_bytes = usage.quota_free_bytes().min(memory_bytes);
         let files = usage.files();
         let total_files = usage.quota().files;

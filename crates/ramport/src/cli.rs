@@ -9,6 +9,7 @@ use clap_complete::Shell;
 use control::{FaultRule, LostContents, Period, Portal, Size};
 use initiator::Url;
 
+mod api;
 mod connect_line;
 mod copy;
 mod examples;
@@ -25,13 +26,15 @@ mod top;
 mod values;
 mod volume_create;
 
+use api::parse_api;
+pub(crate) use api::{ApiAddress, TokenVerb};
 pub(crate) use connect_line::ConnectLineArgs;
 pub(crate) use copy::CopyArgs;
 pub(crate) use examples::definitions_example;
-pub(crate) use host::{ChapArgs, DhChapArgs, HostArgs, HostVerb, KeygenArgs};
+pub(crate) use host::{ChapArgs, DhChapArgs, HostArgs, HostVerb, KeygenArgs, TlsArgs};
 pub(crate) use identity::IdentityArgs;
 pub(crate) use network::{ReferralVerb, SessionVerb};
-pub(crate) use portal::{PortalSetArgs, PortalVerb, RdmaSwitch};
+pub(crate) use portal::{PortalCreateArgs, PortalSetArgs, PortalVerb, RdmaSwitch, Switch};
 pub(crate) use saves::{
     AcknowledgeArgs, RestoreArgs, SaveArgs, SaveVerb, SavingArgs, VolumeSetArgs,
 };
@@ -82,25 +85,61 @@ pub(crate) struct Connection {
         help_heading = "Daemon"
     )]
     pub(crate) socket: Option<PathBuf>,
-    /// The daemon's REST address over TCP, instead of the socket
+    /// The daemon's REST address over TCP, instead of the socket: https://HOST:PORT or
+    /// http://HOST:PORT; without a scheme, https except on loopback
     #[arg(
         long,
         global = true,
-        value_name = "HOST:PORT",
+        value_name = "URL",
         env = "RAMPORT_API",
-        requires = "api_token_file",
+        requires = "api_proof",
+        value_parser = parse_api,
         help_heading = "Daemon"
     )]
-    pub(crate) api: Option<String>,
-    /// The file with the token for requests over TCP
+    pub(crate) api: Option<ApiAddress>,
+    /// File with the daemon's certificate, or its issuer's, as PEM [default: the issuers that the
+    /// system trusts]
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "RAMPORT_API_CA",
+        help_heading = "Daemon"
+    )]
+    pub(crate) api_ca: Option<PathBuf>,
+    /// The file with the token for requests over TCP; for `serve`, of an administrator's token beside
+    /// those of `ramport token`
     #[arg(
         long,
         global = true,
         value_name = "FILE",
         env = "RAMPORT_API_TOKEN_FILE",
+        group = "api_proof",
         help_heading = "Daemon"
     )]
     pub(crate) api_token_file: Option<PathBuf>,
+    /// Instead of a token: file with a certificate whose name has a role (`ramport token create NAME
+    /// --certificate`), as PEM
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "RAMPORT_API_CLIENT_CERT",
+        group = "api_proof",
+        requires = "api_client_key",
+        help_heading = "Daemon"
+    )]
+    pub(crate) api_client_cert: Option<PathBuf>,
+    /// File with that certificate's private key as PEM, readable by its owner only
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "RAMPORT_API_CLIENT_KEY",
+        requires = "api_client_cert",
+        help_heading = "Daemon"
+    )]
+    pub(crate) api_client_key: Option<PathBuf>,
     /// Print JSON
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -160,6 +199,9 @@ pub(crate) enum DaemonVerb {
     /// Referrals: other discovery services that discovery lists
     #[command(subcommand, after_help = examples::REFERRAL)]
     Referral(ReferralVerb),
+    /// Tokens: who may use REST over TCP, and what for
+    #[command(subcommand, after_help = examples::TOKEN)]
+    Token(TokenVerb),
     /// Sessions: hosts connected to targets, and clients of shares
     #[command(subcommand, after_help = examples::SESSION)]
     Session(SessionVerb),
@@ -233,9 +275,27 @@ pub(crate) struct ServeArgs {
     /// Group whose members may use the socket: a name or a number
     #[arg(long, value_name = "GROUP")]
     pub(crate) socket_group: Option<String>,
-    /// Serve REST on this TCP address too; requires --api-token-file
-    #[arg(long, value_name = "ADDRESS:PORT", requires = "api_token_file")]
+    /// Serve REST on this TCP address too, for requests with tokens
+    #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) api_listen: Option<SocketAddr>,
+    /// Serve it over TLS [default: on, except on loopback without --api-cert and --api-client-ca]
+    #[arg(long, value_name = "on|off", requires = "api_listen")]
+    pub(crate) api_tls: Option<Switch>,
+    /// File with the certificate for it, and those that lead to its issuer, as PEM [default: one that
+    /// is generated at the first start: api-cert.pem beside the state file]
+    #[arg(long, value_name = "FILE", requires_all = ["api_listen", "api_key"])]
+    pub(crate) api_cert: Option<PathBuf>,
+    /// File with the certificate's private key as PEM, readable by its owner only
+    #[arg(long, value_name = "FILE", requires = "api_cert")]
+    pub(crate) api_key: Option<PathBuf>,
+    /// File with the issuers of client certificates, as PEM. A client whose certificate has the name of
+    /// a token that was created with --certificate needs no other token
+    #[arg(long, value_name = "FILE", requires = "api_listen")]
+    pub(crate) api_client_ca: Option<PathBuf>,
+    /// Write requests for changes, and who sent them, to files in this folder too, one a day; the last
+    /// 31 are kept
+    #[arg(long, value_name = "DIR")]
+    pub(crate) audit_log: Option<PathBuf>,
     /// Log format
     #[arg(long, value_name = "FORM", default_value = "text")]
     pub(crate) log: LogForm,

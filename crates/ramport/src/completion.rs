@@ -11,7 +11,7 @@ use clap_complete::Shell;
 use clap_complete::engine::{self, ArgValueCandidates, CompletionCandidate};
 use control::{
     Client, ClientError, HostView, PortalView, ReferralView, SessionView, ShareView, TargetView,
-    VolumeView,
+    TokenView, VolumeView,
 };
 
 use crate::cli::{Cli, Connection};
@@ -31,17 +31,19 @@ pub(crate) enum Noun {
     Host,
     Portal,
     Referral,
+    Token,
     Session,
 }
 
 impl Noun {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::Volume,
         Self::Target,
         Self::Share,
         Self::Host,
         Self::Portal,
         Self::Referral,
+        Self::Token,
         Self::Session,
     ];
 
@@ -54,6 +56,7 @@ impl Noun {
             Self::Host => "host",
             Self::Portal => "portal",
             Self::Referral => "referral",
+            Self::Token => "token",
             Self::Session => "session",
         }
     }
@@ -90,6 +93,9 @@ pub(crate) fn objects(client: &Client, noun: Noun) -> Result<Vec<Object>, Client
             .into_iter())
         .map(|view| object(view.url, String::new()))
         .collect(),
+        Noun::Token => (client.get::<Vec<TokenView>>("/v1/tokens")?.into_iter())
+            .map(|view| object(view.name, view.role.to_string()))
+            .collect(),
         Noun::Session => (client.get::<Vec<SessionView>>("/v1/sessions")?.into_iter())
             .map(|view| object(view.id.to_string(), view.host))
             .collect(),
@@ -200,6 +206,7 @@ pub(crate) fn noun_of(path: &[String], argument: &str) -> Option<Noun> {
         | ("target", _, "read_only_host") => Noun::Host,
         ("portal", _, "url") | ("connect-line", _, "portal") => Noun::Portal,
         ("referral", _, "url") => Noun::Referral,
+        ("token", _, "name") => Noun::Token,
         ("session", _, "id") => Noun::Session,
         _ => return None,
     })
@@ -213,7 +220,14 @@ fn client(words: &[OsString]) -> Option<Client> {
 
 /// The options of a connection among words that need not be a whole command.
 fn connection(words: &[OsString]) -> Option<Connection> {
-    const OPTIONS: [&str; 3] = ["--socket", "--api", "--api-token-file"];
+    const OPTIONS: [&str; 6] = [
+        "--socket",
+        "--api",
+        "--api-ca",
+        "--api-token-file",
+        "--api-client-cert",
+        "--api-client-key",
+    ];
     let mut line = vec![OsString::from("ramport")];
     let mut words = words.iter();
     while let Some(word) = words.next() {

@@ -9,6 +9,7 @@ use control::Portal;
 use initiator::{ConnectError, Url};
 use tracing_subscriber::filter::ParseError;
 
+use crate::cli::ApiAddress;
 use crate::units::bytes;
 
 /// What a person can fix: exit status 2.
@@ -33,8 +34,19 @@ pub(crate) enum Mistake {
         total_bytes: u64,
         available_bytes: u64,
     },
-    #[error("--api-listen needs --api-token-file: requests over TCP must carry a token")]
-    ListenWithoutToken,
+    #[error("cannot write the audit log in {}: {source}; choose a folder that the daemon may write to", folder.display())]
+    AuditLog {
+        folder: PathBuf,
+        source: tracing_appender::rolling::InitError,
+    },
+    /// A client certificate for plain HTTP.
+    #[error(
+        "--api-client-cert is for TLS, and {api} is plain HTTP; write https://HOST:PORT, or give a token with --api-token-file"
+    )]
+    CertificateWithoutTls { api: ApiAddress },
+    /// `ramport serve --api-client-ca` without TLS.
+    #[error("--api-client-ca needs TLS; leave out --api-tls off")]
+    ClientIssuersWithoutTls,
     /// `ramport serve --socket-group` names no group of /etc/group.
     #[error("there is no group {group}; make it with `groupadd {group}`, or give a number")]
     NoGroup { group: String },
@@ -74,6 +86,14 @@ pub(crate) enum Mistake {
         "DH-HMAC-CHAP needs the host's own secret; give it with --dhchap-secret-file FILE (`ramport host keygen` generates one)"
     )]
     NoDhChapSecret,
+    /// `ramport host create --tls-other-psk-file` alone.
+    #[error(
+        "TLS needs the host's key first; give it with --tls-psk-file FILE (`ramport host keygen --tls` generates one)"
+    )]
+    NoTlsKey,
+    /// `ramport host keygen --tls --hash sha512`.
+    #[error("TLS keys are of sha256 or sha384; leave out --hash, or use --hash sha384")]
+    TlsHash,
     /// `ramport target create --iscsi` with an NQN.
     #[error(
         "an iSCSI target needs a name such as iqn.2025-01.com.example:rd0; leave the name out to get one"

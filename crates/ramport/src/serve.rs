@@ -1,18 +1,19 @@
 //! The daemon.
 
+mod api;
 mod log;
 mod notify;
 
 use std::io::{self, IsTerminal as _};
-use std::path::PathBuf;
 use std::process;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use control::{
-    Api, ApiConfig, Engine, IfClosed, OpenError, Portal, PortalView, SocketOwner, Token, parse,
+use control::{Api, Engine, IfClosed, OpenError, Portal, PortalView, TlsPolicy, parse};
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use server::{
+    Force, HostMemory, PortalAuth, PortalDefinition, Progress, RdmaChoice, ServerConfig, VolumeName,
 };
-use server::{Force, HostMemory, PortalDefinition, Progress, RdmaChoice, ServerConfig, VolumeName};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::{Connection, MemoryBudget, ServeArgs};
@@ -25,24 +26,30 @@ use log::Log;
 /// The portal of a daemon that has none.
 const PORTAL_DEFAULT: &str = "nvme+tcp://127.0.0.1:4420";
 
+/// Where rpcbind listens for programs of its machine.
+const PORTMAPPER: &str = "/run/rpcbind.sock";
+
 /// Serves until a signal ends it.
 pub(crate) fn run(connection: &Connection, args: Box<ServeArgs>) -> Result<(), Failure> {
     let args = *args;
-    let log = log::start(args.log, &args.log_level)?;
+    keep_out_of_core_dumps()?;
+    let log = log::start(args.log, &args.log_level, args.audit_log.as_deref())?;
     let socket = connection.socket.clone().unwrap_or_else(paths::socket);
     let state = args.state.clone().unwrap_or_else(paths::state);
-    let config = api_config(connection, &args, socket.clone())?;
     let server = ServerConfig {
         cores: args.cores.clone().unwrap_or_default(),
         memory_bytes: args.memory.map(memory_bytes).transpose()?,
         rdma_threads: args.rdma_threads,
         rdma_gso_off: args.rdma_gso_off,
+        portmapper: Some(PORTMAPPER.into()),
         ..ServerConfig::default()
     };
     let starting =
         Engine::start(server, &state, args.lost_contents.into()).map_err(open_failure)?;
+    // Its folder exists now.
+    let config = api::config(connection, &args, socket.clone(), &state)?;
     open_portals(starting.engine(), &args)?;
-    let has_tcp = config.tcp.is_some();
+    let tls = config.tcp.as_ref().map(|tcp| tcp.tls.is_some());
     let listening = Api::listen(config).map_err(Failure::mistake)?;
     // Nothing was written to the state file so far, and the remaining steps are unlikely to fail.
     let engine = starting.finish().map_err(open_failure)?;
@@ -62,12 +69,9 @@ pub(crate) fn run(connection: &Connection, args: Box<ServeArgs>) -> Result<(), F
         } = portal;
         tracing::info!(portal = url, ?state, rdma = provider, reason, "portal");
     }
-    if has_tcp {
-        let address = api.tcp_address().map(|address| address.to_string());
-        tracing::info!(
-            address,
-            "REST on TCP; the token crosses the network as it is, so use a tunnel or a trusted network"
-        );
+    if let Some(address) = api.tcp_address() {
+        let address = address.to_string();
+        tracing::info!(address, tls, "REST on TCP");
     }
     notify::tell("READY=1");
     wait_for_signal(&log)?;
@@ -78,6 +82,13 @@ pub(crate) fn run(connection: &Connection, args: Box<ServeArgs>) -> Result<(), F
     let mut shutdown = ShutdownProgress::default();
     engine.save_at_shutdown(&mut |volume, progress| shutdown.note(volume, progress));
     tracing::info!("stopped");
+    Ok(())
+}
+
+/// Keeps secrets and the contents of volumes out of core dumps, and out of reach of debuggers of the same
+/// user.
+fn keep_out_of_core_dumps() -> io::Result<()> {
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     Ok(())
 }
 
@@ -143,26 +154,6 @@ fn memory_bytes(budget: MemoryBudget) -> Result<u64, Failure> {
     Ok(bytes)
 }
 
-fn api_config(
-    connection: &Connection,
-    args: &ServeArgs,
-    socket: PathBuf,
-) -> Result<ApiConfig, Failure> {
-    let tcp = match (args.api_listen, &connection.api_token_file) {
-        (Some(address), Some(file)) => {
-            let token = Token::read(file).map_err(Failure::mistake)?;
-            Some((address, token))
-        }
-        (Some(_), None) => return Err(Mistake::ListenWithoutToken.into()),
-        (None, _) => None,
-    };
-    let owner = match &args.socket_group {
-        None => SocketOwner::User,
-        Some(group) => SocketOwner::Group(group_number(group)?),
-    };
-    Ok(ApiConfig { socket, owner, tcp })
-}
-
 /// Opens the portals that the command line names and that do not exist yet. A daemon without
 /// portals opens one on loopback.
 fn open_portals(engine: &Engine, args: &ServeArgs) -> Result<(), Failure> {
@@ -175,15 +166,19 @@ fn open_portals(engine: &Engine, args: &ServeArgs) -> Result<(), Failure> {
         wanted.push(parse(PORTAL_DEFAULT).map_err(Failure::mistake)?);
     }
     for portal in wanted {
-        let mut same = defined.iter().filter(|other| {
-            let rdma = portal.0.rdma;
-            PortalDefinition { rdma, ..other.0.0 } == portal.0
-        });
+        let bare = PortalDefinition {
+            rdma: RdmaChoice::default(),
+            auth: PortalAuth::default(),
+            tls: TlsPolicy::default(),
+            ..portal.0
+        };
+        let mut same = defined.iter().filter(|other| other.0.0.is_named(&bare));
         if let Some(defined) = same.next() {
-            if defined.0 == portal || portal.0.rdma == RdmaChoice::default() {
+            if defined.0.0.is_named(&portal.0) {
                 continue;
             }
-            // The command line chooses another RDMA provider.
+            // The command line chooses another RDMA provider or other use of TLS, or requires
+            // authentication.
             let removed = engine.remove_portal(defined.0, Force::Yes);
             removed.map_err(Failure::mistake)?;
         }

@@ -280,10 +280,20 @@ impl Context {
                 .ok_or_else(|| Mistake::NotUtf8 { path: path.clone() }),
         };
         option("--socket", text(&connection.socket)?.as_deref());
-        option("--api", connection.api.as_deref());
+        let api = connection.api.as_ref().map(ToString::to_string);
+        option("--api", api.as_deref());
+        option("--api-ca", text(&connection.api_ca)?.as_deref());
         option(
             "--api-token-file",
             text(&connection.api_token_file)?.as_deref(),
+        );
+        option(
+            "--api-client-cert",
+            text(&connection.api_client_cert)?.as_deref(),
+        );
+        option(
+            "--api-client-key",
+            text(&connection.api_client_key)?.as_deref(),
         );
         if connection.json {
             program.push("--json".to_owned());

@@ -9,6 +9,7 @@ mod referral;
 mod session;
 mod share;
 mod target;
+mod token;
 mod tree;
 mod volume;
 mod words;
@@ -17,14 +18,14 @@ use std::process::ExitCode;
 use std::thread;
 
 use bench::{BenchError, Stop, Verdict};
-use control::{CapacityView, Client, Endpoint, PortalView, Token};
+use control::{CapacityView, CertificateFiles, Client, ClientTls, Endpoint, PortalView, Token};
 use initiator::{ConnectError, Scheme};
 use serde_json::json;
 
 use crate::cli::{Connection, DaemonVerb, DiscoverArgs};
 use crate::failure::Failure;
 use crate::form::Form;
-use crate::mistake::DiscoveryFailure;
+use crate::mistake::{DiscoveryFailure, Mistake};
 use crate::units::bytes;
 use crate::{output, paths, top};
 
@@ -40,6 +41,7 @@ pub(crate) fn run(connection: &Connection, verb: DaemonVerb) -> Result<ExitCode,
         DaemonVerb::Host(verb) => host::run(&daemon, verb),
         DaemonVerb::Portal(verb) => portal::run(&daemon, &verb),
         DaemonVerb::Referral(verb) => referral::run(&daemon, &verb),
+        DaemonVerb::Token(verb) => token::run(&daemon, &verb),
         DaemonVerb::Session(verb) => session::run(&daemon, &verb),
         DaemonVerb::ConnectLine(args) => connect_line::run(&daemon, &args),
         DaemonVerb::Ls => tree::show(&daemon),
@@ -93,12 +95,23 @@ impl Daemon {
 
 /// Where the daemon is.
 pub(crate) fn endpoint(connection: &Connection) -> Result<Endpoint, Failure> {
-    Ok(match (&connection.api, &connection.api_token_file) {
-        (Some(address), Some(file)) => Endpoint::Tcp(
-            address.clone(),
-            Token::read(file).map_err(Failure::mistake)?,
-        ),
-        _ => Endpoint::Unix(connection.socket.clone().unwrap_or_else(paths::socket)),
+    let Some(api) = &connection.api else {
+        let socket = connection.socket.clone();
+        return Ok(Endpoint::Unix(socket.unwrap_or_else(paths::socket)));
+    };
+    let token = connection.api_token_file.as_deref().map(Token::read);
+    let files = connection.api_client_cert.clone();
+    let own = files.zip(connection.api_client_key.clone());
+    let own = own.map(|(certificate, key)| CertificateFiles { certificate, key });
+    if own.is_some() && !api.is_tls {
+        return Err(Mistake::CertificateWithoutTls { api: api.clone() }.into());
+    }
+    let ca = connection.api_ca.as_deref();
+    let tls = (api.is_tls).then(|| ClientTls::new(ca, own.as_ref(), &api.host));
+    Ok(Endpoint::Tcp {
+        address: api.place(),
+        token: token.transpose().map_err(Failure::mistake)?,
+        tls: tls.transpose().map_err(Failure::mistake)?,
     })
 }
 

@@ -230,6 +230,8 @@ fn a_disk_is_reached_over_rdma_in_software() {
     offer(&server, NQN, "disk", HostPolicy::Local);
     let portal = server::PortalDefinition {
         rdma: server::RdmaChoice::Soft,
+        auth: server::PortalAuth::default(),
+        tls: server::TlsPolicy::Off,
         ..portal(Transport::NvmeRdma, ([127, 77, 0, 1], 4420))
     };
     let portal = server.add_portal(portal).expect("no other test has it");

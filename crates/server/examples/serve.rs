@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use block::Access;
 use server::{
-    ByteSize, Cores, HostPolicy, NamespaceDefinition, PortalDefinition, PortalGroup, RdmaChoice,
-    Server, ServerConfig, TargetDefinition, Transport, VolumeName, VolumeSpec,
+    ByteSize, Cores, HostPolicy, NamespaceDefinition, PortalAuth, PortalDefinition, PortalGroup,
+    RdmaChoice, Server, ServerConfig, TargetDefinition, Transport, VolumeName, VolumeSpec,
 };
 
 const VOLUME_BYTES: u64 = 1 << 30;
@@ -48,6 +48,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         address,
         group: PortalGroup::default(),
         rdma: RdmaChoice::default(),
+        auth: PortalAuth::default(),
+        tls: server::TlsPolicy::Off,
     })?;
     println!("{portal}/{name}?ns=1");
     loop {

@@ -83,6 +83,7 @@ impl AccessList {
             addresses: clients.to_vec(),
             chap: None,
             dhchap: None,
+            tls: None,
         };
         let grant = Grant::all(Access::ReadWrite);
         Self::Listed(vec![Entry { host, grant }])
@@ -146,6 +147,7 @@ mod tests {
                 .collect(),
             chap: None,
             dhchap: None,
+            tls: None,
         }
     }
 

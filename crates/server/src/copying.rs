@@ -111,6 +111,7 @@ pub fn copy_outside(
     let platform = Platform {
         budget: Arc::new(Budget::new(MEMORY_BYTES)),
         relay: Relay::new(Arc::new(NoSessions)),
+        lanes: Arc::default(),
         record: None,
     };
     let own: Arc<dyn OwnDisks> = Arc::new(NoDisks);

@@ -8,8 +8,11 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use block::Access;
+use zeroize::Zeroizing;
 
-use crate::{DhChapDefinition, HostName, Protocol, RdmaChoice, TargetName, VolumeName};
+use crate::{
+    DhChapDefinition, HostName, Protocol, RdmaChoice, TargetName, TlsKey, TlsPolicy, VolumeName,
+};
 
 /// Whether a request is executed although sessions use its object or it discards data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -118,6 +121,17 @@ pub struct HostDefinition {
     pub chap: Option<ChapDefinition>,
     /// How it authenticates over NVMe; no authentication if absent.
     pub dhchap: Option<Arc<DhChapDefinition>>,
+    /// Its keys for TLS over NVMe/TCP; it cannot use TLS if absent.
+    pub tls: Option<TlsKeys>,
+}
+
+/// The keys of a host for TLS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsKeys {
+    /// The key.
+    pub key: Arc<TlsKey>,
+    /// A key that the host may use in its place, while it is being changed.
+    pub other: Option<Arc<TlsKey>>,
 }
 
 /// CHAP of an iSCSI host, of a target, or of discovery.
@@ -131,9 +145,9 @@ pub struct ChapDefinition {
     pub mutual: Option<(String, ChapSecret)>,
 }
 
-/// A CHAP secret. Never printed.
+/// A CHAP secret. Never printed, and erased from memory when it drops.
 #[derive(Clone, PartialEq, Eq)]
-pub struct ChapSecret(Vec<u8>);
+pub struct ChapSecret(Zeroizing<Vec<u8>>);
 
 /// Why CHAP settings are invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -162,7 +176,7 @@ impl ChapSecret {
 
     /// A secret of these bytes.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Result<Self, ChapFault> {
-        let bytes = bytes.into();
+        let bytes = Zeroizing::new(bytes.into());
         if (Self::LEN_MIN..=Self::LEN_MAX).contains(&bytes.len()) {
             Ok(Self(bytes))
         } else {
@@ -238,9 +252,37 @@ pub struct PortalDefinition {
     pub group: PortalGroup,
     /// The requested RDMA provider; [`RdmaChoice::Auto`] for transports without RDMA.
     pub rdma: RdmaChoice,
+    /// Whether hosts use TLS; [`TlsPolicy::Off`] for transports other than NVMe/TCP.
+    pub tls: TlsPolicy,
+    /// Which hosts have to authenticate.
+    pub auth: PortalAuth,
+}
+
+/// Which hosts have to authenticate at a portal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum PortalAuth {
+    /// Those with a secret, when they connect to a target.
+    #[default]
+    ByHost,
+    /// All, for discovery too. Hosts without a secret are rejected.
+    Required,
 }
 
 impl PortalDefinition {
+    /// Whether other machines reach it and need to prove nothing.
+    pub fn admits_strangers(&self) -> bool {
+        let is_local = self.address.ip().to_canonical().is_loopback();
+        !is_local && self.auth == PortalAuth::ByHost && self.tls != TlsPolicy::Required
+    }
+
+    /// Whether it is the portal that `named` names, which may leave options out.
+    pub fn is_named(&self, named: &Self) -> bool {
+        let is_rdma = named.rdma == RdmaChoice::default() || named.rdma == self.rdma;
+        let is_auth = named.auth == PortalAuth::default() || named.auth == self.auth;
+        let is_tls = named.tls == TlsPolicy::default() || named.tls == self.tls;
+        self.is_beside(named) && self.group == named.group && is_rdma && is_auth && is_tls
+    }
+
     /// Whether both listen at the same address and transport, where only one of them can.
     pub fn is_beside(&self, other: &Self) -> bool {
         self.transport == other.transport && self.address == other.address
@@ -345,8 +387,11 @@ impl fmt::Display for PortalDefinition {
         if self.group != PortalGroup::default() {
             write!(f, ",{}", self.group.tag())?;
         }
-        if self.rdma != RdmaChoice::default() {
-            write!(f, "?rdma={}", self.rdma)?;
+        let rdma = (self.rdma != RdmaChoice::default()).then(|| format!("rdma={}", self.rdma));
+        let auth = (self.auth == PortalAuth::Required).then(|| "auth=required".to_owned());
+        let tls = (self.tls != TlsPolicy::default()).then(|| format!("tls={}", self.tls));
+        for (option, mark) in [rdma, auth, tls].into_iter().flatten().zip("?&&".chars()) {
+            write!(f, "{mark}{option}")?;
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use volume::{ByteSize, RestoreError, SaveError, WriteError};
@@ -146,6 +147,40 @@ pub enum ServerError {
         /// What the system said.
         source: volume::MemoryError,
     },
+    /// A directory cannot be served as a share.
+    #[error("share {share} cannot serve {}: {fault}", path.display())]
+    SharePath {
+        /// The share.
+        share: ShareName,
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        fault: SharePathFault,
+    },
+    /// A directory would be served twice, by handles that do not fit each other.
+    #[error(
+        "share {share} cannot serve {}: share {other} serves {}, and one contains the other; use one share, or directories side by side", path.display(), other_path.display()
+    )]
+    ShareOverlaps {
+        /// The share.
+        share: ShareName,
+        /// The directory.
+        path: PathBuf,
+        /// The other share.
+        other: ShareName,
+        /// Its directory.
+        other_path: PathBuf,
+    },
+    /// Files in a directory of this machine are not removed by a command for shares.
+    #[error(
+        "share {share} serves {}, whose files are not removed this way; remove them on this machine, or through a client", path.display()
+    )]
+    ShareNotErasable {
+        /// The share.
+        share: ShareName,
+        /// The directory.
+        path: PathBuf,
+    },
     /// What was asked for is not possible with the kind of a volume, or with its state.
     #[error("volume {volume}: {source}")]
     Volume {
@@ -203,6 +238,16 @@ pub enum ServerError {
         volume: VolumeName,
         /// The volume that holds it.
         holder: VolumeName,
+    },
+    /// A mirror is to be removed such that it can be created again.
+    #[error(
+        "member {member} of mirror {mirror} is out of sync, so the mirror could not be restored if another part of the change failed; wait until it is in sync, or remove {mirror} in a change of its own"
+    )]
+    OutOfSync {
+        /// The mirror.
+        mirror: VolumeName,
+        /// The first member that is out of sync.
+        member: String,
     },
     /// Targets offer a volume that another is to hold.
     #[error(
@@ -305,6 +350,25 @@ pub enum ServerError {
         /// What is wrong.
         fault: crate::DhChapSecretError,
     },
+    /// The TLS key of a host is invalid.
+    #[error("host {host}: {fault}")]
+    TlsKey {
+        /// The host.
+        host: HostName,
+        /// What is wrong.
+        fault: crate::TlsKeyError,
+    },
+    /// TLS for a transport that has none.
+    #[error("{0} has tls=, which is only for nvme+tcp portals of this server; leave it out")]
+    NoTls(PortalDefinition),
+    /// TLS cannot be offered.
+    #[error("cannot offer TLS at {portal}: {source}")]
+    Tls {
+        /// The portal.
+        portal: PortalDefinition,
+        /// The reason.
+        source: tls::ProviderError,
+    },
     /// Portal groups or CHAP for a target that is not an iSCSI target.
     #[error(
         "target {0} has portal groups or CHAP, which only iSCSI targets have; leave them out, or use a name such as iqn.2025-01.com.example:rd0"
@@ -347,6 +411,11 @@ pub enum ServerError {
     /// A provider of RDMA for a transport that has none.
     #[error("{0} has rdma=, which is only for portals of this server; leave it out")]
     NoRdma(PortalDefinition),
+    /// Authentication required at a portal whose protocol has none.
+    #[error(
+        "{0} has auth=required, which only NVMe and iSCSI portals of this server have (sec=sys of NFS proves nothing); leave it out"
+    )]
+    NoAuthentication(PortalDefinition),
     /// Targets have identifiers that are derived from something else.
     #[error(
         "machine cannot change while there are targets, since it changes the identifiers of their disks; remove the targets first, or leave machine out"
@@ -400,6 +469,19 @@ pub enum ErrorKind {
     Unfinished,
 }
 
+/// Why a directory cannot be served as a share.
+#[derive(Debug, thiserror::Error)]
+pub enum SharePathFault {
+    /// It cannot be opened.
+    #[error("{0}; choose an existing directory that the user of the daemon may read")]
+    Open(#[from] dir_tree::OpenError),
+    /// The process may not change its entries.
+    #[error(
+        "the user of the daemon may not write it; change its owner or mode, or share it with --options ro"
+    )]
+    NotWritable,
+}
+
 impl ServerError {
     /// That of memory that was not allocated: the budget's, or what `other` makes of the rest.
     pub(crate) fn of_memory(
@@ -419,7 +501,7 @@ impl ServerError {
         }
     }
 
-    /// Its kind.
+    /// Its kind. Most are conflicts: what is asked for contradicts what there is.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::UnknownVolume(_)
@@ -431,33 +513,13 @@ impl ServerError {
             | Self::UnknownShare(_)
             | Self::UnknownSession(_)
             | Self::UnknownNamespace { .. } => ErrorKind::NotFound,
-            Self::VolumeExists(_)
-            | Self::TargetExists(_)
-            | Self::ShareExists(_)
-            | Self::HostExists(_)
-            | Self::PortalExists(_)
-            | Self::ReferralExists(_)
-            | Self::ReferralToSelf(_)
-            | Self::NamespaceExists { .. }
-            | Self::Volume { .. }
-            | Self::Copy(_)
-            | Self::HasChildren { .. }
-            | Self::Held { .. }
-            | Self::MemberOffered { .. }
-            | Self::VolumeInUse { .. }
-            | Self::TargetInUse { .. }
-            | Self::ShareInUse { .. }
-            | Self::HostInUse { .. }
-            | Self::OpenToNetwork { .. }
-            | Self::ShareOpenToNetwork { .. }
-            | Self::MachineInUse
-            | Self::RdmaProvider { .. }
-            | Self::ShrinkLosesData { .. } => ErrorKind::Conflict,
             Self::NamespaceId { .. }
             | Self::SnapshotTwice(_)
             | Self::MemberOfItself(_)
             | Self::VolumeSize { .. }
             | Self::HostWithoutAddress(_)
+            | Self::SharePath { .. }
+            | Self::ShareNotErasable { .. }
             | Self::ReferralAddress(_)
             | Self::ReferralProtocol(_)
             | Self::Chap { .. }
@@ -466,6 +528,10 @@ impl ServerError {
             | Self::Listen { .. }
             | Self::RdmaPort(_)
             | Self::NoRdma(_)
+            | Self::TlsKey { .. }
+            | Self::NoTls(_)
+            | Self::Tls { .. }
+            | Self::NoAuthentication(_)
             | Self::Rdma { .. } => ErrorKind::Invalid,
             Self::OverBudget { .. }
             | Self::Memory { .. }
@@ -476,6 +542,7 @@ impl ServerError {
             Self::Restore { source, .. } => restore_kind(source),
             Self::Stopping | Self::StillExecuting { .. } => ErrorKind::Unavailable,
             Self::Unfinished { .. } => ErrorKind::Unfinished,
+            _ => ErrorKind::Conflict,
         }
     }
 
@@ -507,7 +574,9 @@ impl ServerError {
 fn save_kind(error: &SaveError) -> ErrorKind {
     match error {
         SaveError::GaveWay => ErrorKind::Exhausted,
-        SaveError::File(WriteError::File { .. } | WriteError::Cancelled) => ErrorKind::Unavailable,
+        SaveError::Thread(_) | SaveError::File(WriteError::File { .. } | WriteError::Cancelled) => {
+            ErrorKind::Unavailable
+        }
         SaveError::NotInMemory { .. } | SaveError::Gone | SaveError::File(_) => ErrorKind::Conflict,
     }
 }
@@ -550,6 +619,12 @@ pub enum StartError {
     /// The thread that computes key exchanges could not be started.
     #[error("cannot start the thread of key exchanges: {0}")]
     KeyExchange(#[source] io::Error),
+    /// The thread that frees memory of removed files could not be started.
+    #[error("cannot start the thread that frees memory of removed files: {0}")]
+    Freeing(#[source] io::Error),
+    /// The thread that speaks to the portmapper could not be started.
+    #[error("cannot start the thread that speaks to the portmapper: {0}")]
+    Portmapper(#[source] io::Error),
 }
 
 impl StartError {
@@ -558,7 +633,11 @@ impl StartError {
         use net::StartError::{Core, Thread, ThreadCount};
         match self {
             Self::Reactors(ThreadCount { .. } | Core { .. }) => true,
-            Self::Reactors(Thread(_)) | Self::AvailableMemory(_) | Self::KeyExchange(_) => false,
+            Self::Reactors(Thread(_))
+            | Self::AvailableMemory(_)
+            | Self::KeyExchange(_)
+            | Self::Freeing(_)
+            | Self::Portmapper(_) => false,
         }
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
 
+use ::nfs::ClientInfo as NfsClientInfo;
 use fabric::LinkLayer;
 use volume::filters::FilterSpec;
 use volume::{Availability, CacheStatistics, Damage, MirrorInfo, PathInfo, VolumeSpec, WriteLock};
@@ -82,6 +83,8 @@ pub struct ShareInfo {
     pub files: u64,
     /// How many sessions have used it and are still open.
     pub sessions: usize,
+    /// Why it is not served, and how to fix that; `None` if it is.
+    pub problem: Option<String>,
     /// What clients have done to it.
     pub statistics: FileStatistics,
 }
@@ -194,6 +197,8 @@ pub enum SessionProtocol {
         shares: Vec<ShareName>,
         /// What it has done, by procedure.
         operations: FileStatistics,
+        /// What clients of NFS version 4 at its address hold, by whichever connection.
+        clients: Vec<NfsClientInfo>,
     },
 }
 

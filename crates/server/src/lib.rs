@@ -30,16 +30,17 @@ mod statistics;
 mod unsent;
 mod views;
 mod volume_handle;
+mod workers;
 
-pub use ::nfs::{ExportOptions, Procedure as FileProcedure, Squash};
+pub use ::nfs::{ClientInfo as NfsClientInfo, ExportOptions, Procedure as FileProcedure, Squash};
 pub use capacity::Capacity;
 pub use copying::{CopyFailure, CopyOptions, CopyPlace, CopyProgress, copy_outside};
 pub use definitions::{
     AddressRange, AddressRangeFault, AllowedHost, ChapDefinition, ChapFault, ChapOwner, ChapSecret,
-    Force, HostDefinition, HostPolicy, LoginPolicy, NamespaceDefinition, PortalDefinition,
-    PortalGroup, TargetDefinition, ToldBy, Transport,
+    Force, HostDefinition, HostPolicy, LoginPolicy, NamespaceDefinition, PortalAuth,
+    PortalDefinition, PortalGroup, TargetDefinition, TlsKeys, ToldBy, Transport,
 };
-pub use error::{ErrorKind, ServerError, StartError, Warning};
+pub use error::{ErrorKind, ServerError, SharePathFault, StartError, Warning};
 pub use fabric::{
     Choice as RdmaChoice, NoSuchChoice as NoSuchRdmaChoice, ProviderKind as RdmaProvider,
     Segmentation as RdmaSegmentation, SoftStatistics as RdmaStatistics,
@@ -52,6 +53,7 @@ pub use info::{
     SessionInfo, SessionProtocol, ShareInfo, TargetInfo, ThreadInfo, VolumeInfo,
 };
 pub use names::{HostName, NameFault, Protocol, ShareName, TargetName, VolumeName};
+pub use net::enter_background;
 pub use nvme::auth::{
     Credentials as DhChapDefinition, DhGroup, GroupPolicy as DhGroupPolicy, Hash as DhChapHash,
     Secret as DhChapSecret, SecretError as DhChapSecretError,
@@ -66,6 +68,7 @@ pub use server::{
 };
 pub use share::{ShareDefinition, ShareKind};
 pub use statistics::{FileStatistics, IoStatistics, Kind, KindStatistics, Latency, Statistics};
+pub use tls::{Key as TlsKey, KeyError as TlsKeyError, Policy as TlsPolicy, Suite as TlsSuite};
 pub use volume::copy::{Copied, CopyError, Verify};
 pub use volume::{
     Availability, ByteSize, DriveError, Driver, HostMemory, ManagedVolume, PathInfo, Progress,

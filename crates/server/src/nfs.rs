@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
-use ::nfs::{Export, ExportId, Procedure, Refusal, ReplyCache};
+use ::nfs::{ClientInfo, Clients, Export, ExportId, Procedure, Refusal, ReplyCache};
 use block::{Access, HostIdentity};
 use net::{ConnectionId, ReactorHandle};
 use uuid::Uuid;
@@ -13,6 +15,7 @@ use uuid::Uuid;
 use crate::access::AccessList;
 use crate::counters::{Counters, Totals};
 use crate::statistics::PROCEDURES;
+use crate::workers::Workers;
 use crate::{SessionProtocol, ShareName, Transport};
 
 pub(crate) type FileCounters = Counters<Procedure, PROCEDURES>;
@@ -26,6 +29,8 @@ pub(crate) struct Share {
     /// The addresses that may use it, as text; all if empty.
     pub(crate) clients: Vec<String>,
     pub(crate) totals: Arc<FileTotals>,
+    /// The threads that execute its calls, if its tree waits for storage.
+    pub(crate) workers: Option<Arc<Workers>>,
 }
 
 impl Share {
@@ -57,21 +62,46 @@ pub(crate) struct Exports {
     /// By their IDs.
     shares: Mutex<Arc<[Arc<Share>]>>,
     replies: Mutex<ReplyCache>,
+    /// What clients of NFSv4 hold, whichever connections they use.
+    clients: Mutex<Clients>,
     mounts: Mutex<Mounts>,
     /// See [`nfs::Backend::write_verifier`].
     verifier: [u8; 8],
+    /// Held shared while a thread of [`Workers`] executes a call, by what was true when it began.
+    executing: RwLock<()>,
 }
 
 impl Exports {
     pub(crate) fn new() -> Self {
-        let (verifier, _) = Uuid::new_v4().as_u64_pair();
+        let (verifier, start) = Uuid::new_v4().as_u64_pair();
+        // Its lower bits are random; zero is what no client ID begins with.
+        let start = (start as u32).max(1);
         Self {
             generation: AtomicU64::new(0),
             shares: Mutex::new(Arc::new([])),
             replies: Mutex::default(),
+            clients: Mutex::new(Clients::new(start)),
             mounts: Mutex::default(),
             verifier: verifier.to_be_bytes(),
+            executing: RwLock::new(()),
         }
+    }
+
+    /// Held while a call is executed by a thread that may wait.
+    pub(crate) fn begin_call(&self) -> RwLockReadGuard<'_, ()> {
+        self.executing
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until no such call is executed by what was true before. Not for threads that execute
+    /// calls.
+    pub(crate) fn finish_calls(&self) {
+        drop(
+            self.executing
+                .write()
+                .unwrap_or_else(PoisonError::into_inner),
+        );
     }
 
     /// Replaces the shares that connections see.
@@ -92,8 +122,28 @@ impl Exports {
         Arc::clone(&lock(&self.shares))
     }
 
+    /// Calls `take` with the path and the clients of each share that a client may know of, by name.
+    pub(crate) fn each_for(&self, address: IpAddr, take: &mut dyn FnMut(&str, &[String])) {
+        let shares = self.shares();
+        let known = shares.iter().filter(|share| share.is_for(address));
+        let mut known: Vec<_> = known.collect();
+        known.sort_by_key(|share| &share.name);
+        for share in known {
+            take(&share.export.path, &share.clients);
+        }
+    }
+
     pub(crate) fn with_replies(&self, use_cache: &mut dyn FnMut(&mut ReplyCache)) {
         use_cache(&mut lock(&self.replies));
+    }
+
+    pub(crate) fn with_clients(&self, use_clients: &mut dyn FnMut(&mut Clients)) {
+        use_clients(&mut lock(&self.clients));
+    }
+
+    /// What clients of NFSv4 at an address hold.
+    pub(crate) fn clients_at(&self, address: IpAddr) -> Vec<ClientInfo> {
+        lock(&self.clients).at(address)
     }
 
     pub(crate) fn with_mounts<R>(&self, use_mounts: impl FnOnce(&mut Mounts) -> R) -> R {
@@ -114,9 +164,9 @@ pub(crate) struct Mounts(VecDeque<(IpAddr, Vec<u8>)>);
 const MOUNTS_MAX: usize = 256;
 /// The longest path that is remembered.
 const MOUNT_PATH_LEN_MAX: usize = 1024;
-/// The most memory that the replies and mounts of all clients take, in bytes.
+/// The most memory that the replies, the state and the mounts of all clients take, in bytes.
 pub(crate) const SHARED_BYTES: u64 =
-    (ReplyCache::BYTES_MAX + MOUNTS_MAX * (MOUNT_PATH_LEN_MAX + 128)) as u64;
+    (ReplyCache::BYTES_MAX + Clients::BYTES_MAX + MOUNTS_MAX * (MOUNT_PATH_LEN_MAX + 128)) as u64;
 
 impl Mounts {
     pub(crate) fn add(&mut self, client: IpAddr, path: &[u8]) {
@@ -188,11 +238,13 @@ impl Member {
         lock(&self.shares).clone()
     }
 
+    /// Its part of a session, without what its client holds beyond connections.
     pub(crate) fn protocol(&self) -> SessionProtocol {
         SessionProtocol::Nfs {
             transport: self.transport,
             shares: self.shares().into_iter().collect(),
             operations: self.operations.sum(),
+            clients: Vec::new(),
         }
     }
 }
@@ -203,6 +255,19 @@ pub(crate) fn new_export_id() -> ExportId {
     ExportId(Uuid::new_v4().into_bytes())
 }
 
+/// The ID of the files in a directory of this machine. It is the same after a restart, and another
+/// one if another file system is mounted there.
+pub(crate) fn directory_export_id(
+    machine: Uuid,
+    name: &ShareName,
+    path: &Path,
+    file_system: u64,
+) -> ExportId {
+    let mut text = format!("{name} {file_system:016x} ").into_bytes();
+    text.extend_from_slice(path.as_os_str().as_bytes());
+    ExportId(Uuid::new_v5(&machine, &text).into_bytes())
+}
+
 /// Values are complete between any two statements, so a poisoned lock is used.
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -211,6 +276,29 @@ fn lock<T: ?Sized>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_files_of_a_directory_have_an_id_of_their_own_that_stays() {
+        let id = |machine: u128, name: &str, path: &str, file_system| {
+            let name = name.parse().expect("a name");
+            directory_export_id(
+                Uuid::from_u128(machine),
+                &name,
+                Path::new(path),
+                file_system,
+            )
+        };
+        let first = id(1, "db", "/srv/db", 7);
+        assert_eq!(first, id(1, "db", "/srv/db", 7));
+        for other in [
+            id(2, "db", "/srv/db", 7),
+            id(1, "log", "/srv/db", 7),
+            id(1, "db", "/srv", 7),
+            id(1, "db", "/srv/db", 8),
+        ] {
+            assert_ne!(first, other);
+        }
+    }
 
     #[test]
     fn mounts_are_bounded_and_forgotten() {

@@ -9,6 +9,7 @@
 
 mod connections;
 mod copies;
+mod freeing;
 mod hosts;
 mod iscsi;
 mod key_exchange;
@@ -16,6 +17,7 @@ mod members;
 mod nfs;
 mod nvme;
 mod portals;
+mod portmapper;
 mod rdma;
 mod referrals;
 mod remote;
@@ -38,7 +40,7 @@ use ::nvme::controller::OpenError;
 use block::{Access, HostIdentity};
 use net::{ReactorHandle, ReactorOptions, Reactors, Threads};
 use uuid::Uuid;
-use volume::{Budget, Charge, HostMemory, Relay};
+use volume::{Budget, Charge, HostMemory, Lanes, Relay};
 
 use crate::access::is_told;
 use crate::capacity::{self, Capacity};
@@ -51,13 +53,17 @@ use crate::reservation_saves::SaveQueue;
 use crate::volume_handle::VolumeHandle;
 use crate::{
     DhChapDefinition, HostDefinition, HostName, HostPolicy, PortalDefinition, ServerError,
-    ShareDefinition, ShareName, StartError, TargetDefinition, TargetName, ToldBy, VolumeName,
+    ShareDefinition, ShareName, StartError, TargetDefinition, TargetName, ToldBy, Transport,
+    VolumeName,
 };
 pub use reservations::ReservationFeed;
 pub use snapshots::NewSnapshot;
 
+use freeing::Freeing;
 use key_exchange::KeyExchange;
+use nvme::GeneratedKeys;
 use portals::PortalEntry;
+use portmapper::Portmapper;
 use rdma::Rdma;
 use shares::ShareEntry;
 use targets::{Service, TargetEntry};
@@ -81,6 +87,8 @@ pub struct ServerConfig {
     /// The folder in which mirrors record which members are in sync; it is created. Without one, mirrors
     /// that are restored start as new ones.
     pub mirror_records: Option<PathBuf>,
+    /// The Unix socket of the portmapper (rpcbind), with which NFS portals are registered; without one, they are not.
+    pub portmapper: Option<PathBuf>,
     /// Whether software RDMA sends packets one by one, without segmentation offload (GSO).
     pub rdma_gso_off: bool,
 }
@@ -121,6 +129,8 @@ struct Core {
     mirror_records: Option<PathBuf>,
     /// Where volumes report completions.
     relay: Arc<Relay>,
+    /// Where volumes drive their files in the reactors' threads.
+    lanes: Arc<Lanes>,
     threads: ThreadTotals,
     /// The number of connections that were rejected because too little of the budget was free.
     rejected_connections: AtomicU64,
@@ -130,6 +140,10 @@ struct Core {
     /// The shares as NFS connections see them, and what these connections share.
     exports: Exports,
     key_exchange: KeyExchange,
+    /// Keys for TLS that authentications have generated.
+    generated_keys: GeneratedKeys,
+    freeing: Freeing,
+    portmapper: Portmapper,
     handle: ReactorHandle,
 }
 
@@ -158,6 +172,8 @@ struct State {
 /// How long a change waits for commands in progress that it takes the right from, before it reports
 /// that they may still be executed.
 const FINISH_TURNS_MAX: Duration = Duration::from_secs(5);
+/// How long a stop waits for the portmapper.
+const UNREGISTER_WITHIN: Duration = Duration::from_secs(2);
 
 impl Server {
     /// Starts the reactors. Nothing is served yet.
@@ -174,8 +190,10 @@ impl Server {
             Cores::Count(count) => Threads::Count(count),
             Cores::Pinned(cores) => Threads::Pinned(cores),
         };
+        let lanes = Arc::<Lanes>::default();
         let reactors = Reactors::start(ReactorOptions {
             threads,
+            lanes: Some(Arc::clone(&lanes) as _),
             ..ReactorOptions::default()
         })?;
         let handle = reactors.handle();
@@ -190,12 +208,16 @@ impl Server {
             budget: Arc::new(Budget::for_host(budget_bytes, &host)),
             mirror_records: config.mirror_records,
             relay: Relay::new(Arc::new(handle.clone())),
+            lanes,
             threads: ThreadTotals::default(),
             rejected_connections: AtomicU64::new(0),
             told_of_short_space: AtomicU64::new(0),
             discovery: Arc::new(NvmeTarget::discovery(machine, handle.clone())),
             exports: Exports::new(),
+            generated_keys: GeneratedKeys::default(),
             key_exchange: KeyExchange::start(handle.clone()).map_err(StartError::KeyExchange)?,
+            freeing: Freeing::start().map_err(StartError::Freeing)?,
+            portmapper: Portmapper::start(config.portmapper).map_err(StartError::Portmapper)?,
             handle,
         });
         Ok(Self {
@@ -240,6 +262,9 @@ impl Server {
         self.state().is_stopping = true;
         self.dismiss_initiators(LOGOUT_WITHIN.min(timeout / 2));
         self.core().save_queue.stop();
+        self.core()
+            .portmapper
+            .stop(UNREGISTER_WITHIN.min(timeout / 2));
         let left = until.saturating_duration_since(Instant::now());
         std::thread::scope(|scope| {
             scope.spawn(|| self.shared.rdma.stop(left));
@@ -383,6 +408,9 @@ impl Core {
     /// Updates what discovery reports to the targets and portals as they are now.
     fn publish(&self, state: &State) {
         self.publish_to_nvme(state);
+        let portals = state.portals.keys();
+        let nfs = portals.filter(|portal| portal.transport == Transport::Nfs);
+        self.portmapper.register(nfs.map(|portal| portal.address));
         let groups = state.iscsi_groups();
         for entry in state.targets.values() {
             if let Service::Iscsi(target) = &entry.service {

@@ -1,5 +1,7 @@
 //! What shares are: trees of files that clients mount over NFS.
 
+use std::path::PathBuf;
+
 use ::nfs::ExportOptions;
 
 use crate::{AddressRange, ShareName};
@@ -19,7 +21,7 @@ pub struct ShareDefinition {
 }
 
 /// What holds the files of a share.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ShareKind {
     /// Memory of the server's budget. The files, and the handles by which clients name them, last
     /// until the share is removed or erased, or the server ends.
@@ -29,6 +31,11 @@ pub enum ShareKind {
         quota_bytes: Option<u64>,
         /// The most files of any kind, besides its root.
         files_max: u64,
+    },
+    /// A directory of this machine. Handles by which clients name its files outlast the server.
+    Dir {
+        /// Its absolute path.
+        path: PathBuf,
     },
 }
 

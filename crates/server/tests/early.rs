@@ -12,7 +12,7 @@ use initiator::{
     CommandError, Device, DeviceOptions, Operation, Queue, Request, Slot, WaitStrategy,
 };
 use server::{Availability, ByteSize, HostPolicy, Server, Transport, VolumeName, VolumeSpec};
-use volume::{LoadStep, Loader, Replace, SaveId};
+use volume::{LoadStep, Loader, Replace, SaveId, SaveMode, Target};
 
 const MIB: u64 = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -135,9 +135,13 @@ fn save(folder: &Folder, transport: Transport) -> std::path::PathBuf {
     let file = folder.join("rd0.save");
     let progress = &mut |_| ControlFlow::Continue(());
     let id = SaveId::first();
-    let saved = it
-        .server
-        .save_volume(&name(), id, &file, Replace::AnySave, progress);
+    let target = Target {
+        path: &file,
+        replace: Replace::AnySave,
+        mode: SaveMode::Single,
+        prepare: || (),
+    };
+    let saved = it.server.save_volume(&name(), id, &target, progress);
     saved.expect("saved");
     let mut bytes = std::fs::read(&file).expect("there");
     let last_chunk = bytes.len() - (200 << 10);

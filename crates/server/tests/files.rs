@@ -159,6 +159,22 @@ fn a_host_reads_and_writes_a_file() {
     });
 }
 
+/// The queue's 4 MiB are charged when the reactor has it.
+#[test]
+fn a_reactor_gets_a_queue_of_its_own_on_the_file() {
+    over_each_protocol(|transport| {
+        let folder = Folder::new();
+        let mut it = Fixture::new(transport, &folder.join("disk"), 2 * MIB);
+        let before = it.server.capacity().used_bytes;
+        let end = Instant::now() + PATIENCE;
+        while it.server.capacity().used_bytes < before + 4 * MIB {
+            assert!(Instant::now() < end, "{transport:?}: there is none");
+            it.write(0, 1, 7).expect("writes");
+        }
+        assert_eq!(it.read(0, 1), [7; 512]);
+    });
+}
+
 #[test]
 fn a_host_reads_and_writes_a_stripe_of_memory_and_a_file() {
     over_each_protocol(|transport| {

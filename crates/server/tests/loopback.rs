@@ -74,6 +74,7 @@ impl Fixture {
             addresses: Vec::new(),
             chap: None,
             dhchap: None,
+            tls: None,
         };
         match self.server.create_host(definition) {
             Ok(()) | Err(ServerError::HostExists(_)) => {}
@@ -379,6 +380,7 @@ fn a_host_that_is_taken_off_the_list_loses_its_session() {
             addresses: Vec::new(),
             chap: None,
             dhchap: None,
+            tls: None,
         };
         server.create_host(definition).expect("a host");
     }

@@ -1,27 +1,31 @@
 //! How much a file volume takes of its file's speed, without a network: the figures of
 //! `docs/design/0016-window.md`.
 //!
-//! `cargo run --release -p volume --example file_speed -- FILE [file|volume] [read|write] [DEPTH]`
+//! `cargo run --release -p volume --example file_speed -- FILE [file|volume] [worker] [read|write] [DEPTH]`
 //!
 //! Requests of 4 KiB at random places of FILE, which is created with [`FILE_BYTES`] and is overwritten.
 //! The file alone is driven by one thread through [`FileIo`]; the volume by one thread that does what
-//! a session does. Rounds of both alternate, since the machine is shared, and the best of each counts.
+//! a session and a reactor do, with a lane or, with `worker`, without one. Rounds of both alternate, since the machine is shared, and the best of each counts.
 
 #![expect(clippy::cast_precision_loss, reason = "figures for people to read")]
 
 use std::ops::ControlFlow;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use block::{
-    Admission, BlockSize, Blocks, Completion, Completions, DataUse, Extent, Intent, Lba, Op,
+    Admission, BlockSize, Blocks, Completion, Completions, DataUse, Extent, Intent, Lane, Lba, Op,
     OpKind, Persistence, ReadDest, Settled, Ticket,
 };
-use file_io::{Caching, FileAccess, FileIo, FileIoOptions, FileOp};
+use file_io::{Caching, Event, FileAccess, FileIo, FileIoOptions, FileOp};
+use rustix::event::epoll;
 use volume::{
-    Budget, ByteSize, ManagedVolume, Origin, Platform, Provision, Relay, VolumeKind, VolumeSpec,
+    Budget, ByteSize, Lanes, ManagedVolume, Origin, Platform, Provision, Relay, VolumeKind,
+    VolumeSpec,
 };
 
 const FILE_BYTES: u64 = 512 << 20;
@@ -46,6 +50,7 @@ fn main() {
     let depth = arguments.iter().skip(1).find_map(|it| it.parse().ok());
     let with_file = wants("file", &["volume"]);
     let with_volume = wants("volume", &["file"]);
+    let with_lane = !arguments.iter().any(|it| it == "worker");
     fill(&path);
     println!("| 4 KiB | file: requests/s | volume: requests/s | ratio |");
     println!("|---|---|---|---|");
@@ -60,7 +65,7 @@ fn main() {
                     file = file.max(file_rate(&path, direction, depth));
                 }
                 if with_volume {
-                    volume = volume.max(Bed::new(&path, depth).rate(direction));
+                    volume = volume.max(Bed::new(&path, depth, with_lane).rate(direction));
                 }
             }
             let ratio = volume / file;
@@ -124,12 +129,56 @@ fn file_rate(path: &Path, direction: Direction, depth: u16) -> f64 {
     count as f64 / start.elapsed().as_secs_f64()
 }
 
-/// Where the volume reports, as a reactor's mailbox: the thread is woken only if it sleeps.
-struct Mailbox(Sender<Completion>);
+/// Where the volume reports, as a reactor's mailbox: the thread is woken only by others.
+struct Mailbox {
+    sender: Sender<Completion>,
+    reader: ThreadId,
+    event: Arc<Event>,
+}
 
 impl Completions for Mailbox {
     fn done(&self, completion: Completion) {
-        self.0.send(completion).expect("the driver waits for it");
+        self.sender
+            .send(completion)
+            .expect("the driver waits for it");
+        if thread::current().id() != self.reader {
+            self.event.raise();
+        }
+    }
+}
+
+/// What a reactor watches.
+struct Poller {
+    epoll: OwnedFd,
+    lane: Option<Box<dyn Lane>>,
+}
+
+impl Poller {
+    fn new(mail: &Event, lane: Option<Box<dyn Lane>>) -> Self {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).expect("a descriptor");
+        let events = lane.as_ref().map(|lane| lane.event());
+        for event in [Some(mail.as_fd()), events].into_iter().flatten() {
+            let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+            let data = epoll::EventData::new_u64(0);
+            epoll::add(&epoll, event, data, flags).expect("a new one");
+        }
+        Self { epoll, lane }
+    }
+
+    fn reap(&mut self) {
+        if let Some(lane) = &mut self.lane {
+            lane.reap();
+        }
+    }
+
+    /// Submits, and sleeps if there was nothing to do.
+    fn wait(&mut self) {
+        let has_worked = self.lane.as_mut().is_some_and(|lane| lane.submit());
+        if !has_worked {
+            let mut events = Vec::with_capacity(4);
+            let spare = rustix::buffer::spare_capacity(&mut events);
+            let _ = epoll::wait(&self.epoll, spare, None);
+        }
     }
 }
 
@@ -137,6 +186,8 @@ impl Completions for Mailbox {
 struct Bed {
     volume: Arc<dyn ManagedVolume>,
     done: Receiver<Completion>,
+    poller: Poller,
+    _event: Arc<Event>,
     commands: Vec<Command>,
     buffer: Vec<u8>,
     places: Places,
@@ -150,8 +201,16 @@ struct Command {
 }
 
 impl Bed {
-    fn new(path: &Path, depth: u16) -> Self {
+    fn new(path: &Path, depth: u16, with_lane: bool) -> Self {
         let (sender, done) = channel();
+        let event = Arc::new(Event::new().expect("a descriptor"));
+        let lanes = Arc::<Lanes>::default();
+        let lane = with_lane.then(|| block::Lanes::open(Arc::clone(&lanes)).expect("a lane"));
+        let mailbox = Mailbox {
+            sender,
+            reader: thread::current().id(),
+            event: Arc::clone(&event),
+        };
         let spec = VolumeSpec {
             size: ByteSize(FILE_BYTES),
             block_size: BlockSize::B4096,
@@ -162,7 +221,8 @@ impl Bed {
         };
         let platform = Platform {
             budget: Arc::new(Budget::new(1 << 30)),
-            relay: Relay::new(Arc::new(Mailbox(sender))),
+            relay: Relay::new(Arc::new(mailbox)),
+            lanes,
             record: None,
         };
         let progress = &mut |_| ControlFlow::Continue(());
@@ -174,6 +234,8 @@ impl Bed {
         Self {
             volume: volume::create(&spec, Origin::New, &platform, progress).expect("it opens"),
             done,
+            poller: Poller::new(&event, lane),
+            _event: event,
             commands: vec![idle; usize::from(depth)],
             buffer: vec![7; REQUEST_BYTES as usize],
             places: PLACES,
@@ -188,13 +250,15 @@ impl Bed {
         }
         let mut count = 0;
         while start.elapsed() < ROUND {
-            let mut next = self.done.recv().ok();
-            while let Some(completion) = next {
+            self.poller.reap();
+            while let Ok(completion) = self.done.try_recv() {
                 count += self.go_on(completion, direction);
-                next = self.done.try_recv().ok();
             }
+            self.poller.wait();
         }
         let rate = count as f64 / start.elapsed().as_secs_f64();
+        // Its queue ends first, so that the volume can be closed by this thread.
+        drop(self.poller.lane.take());
         self.volume.storage().close();
         rate
     }

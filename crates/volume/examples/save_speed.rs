@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 
 use block::{Blocks, Completion, Completions, Extent, Lba, Op};
 use volume::{
-    Budget, HostMemory, ManagedVolume, Origin, Platform, Relay, Replace, SaveId, VolumeSpec, Wanted,
+    Budget, HostMemory, ManagedVolume, Origin, Platform, Relay, Replace, SaveId, SaveMode, Target,
+    VolumeSpec, Wanted,
 };
 
 const MIB: usize = 1 << 20;
@@ -98,6 +99,7 @@ fn volume(len_bytes: u64) -> Arc<dyn ManagedVolume> {
     let platform = Platform {
         budget: Arc::new(Budget::for_host(4 * len_bytes, &host)),
         relay: Relay::new(Arc::new(Nobody)),
+        lanes: Arc::default(),
         record: None,
     };
     let spec = VolumeSpec::thin(volume::ByteSize(len_bytes));
@@ -122,9 +124,15 @@ fn write(volume: &dyn ManagedVolume, lba: u64, data: &[u8]) {
 
 fn save(path: &Path, volume: &Arc<dyn ManagedVolume>, len_bytes: u64) {
     let save = || {
-        let (id, replace) = (SaveId::first(), Replace::AnySave);
+        let id = SaveId::first();
+        let target = Target {
+            path,
+            replace: Replace::AnySave,
+            mode: SaveMode::Single,
+            prepare: background,
+        };
         let progress = &mut |_| ControlFlow::Continue(());
-        volume::save(&**volume, "v", id, path, replace, progress).expect("saved")
+        volume::save(&**volume, "v", id, &target, progress).expect("saved")
     };
     let begin = Instant::now();
     let saved = save();
@@ -132,8 +140,6 @@ fn save(path: &Path, volume: &Arc<dyn ManagedVolume>, len_bytes: u64) {
     println!("  file: {} MiB", saved.file_bytes >> 20);
     let quiet = latencies(volume, len_bytes, || thread::sleep(Duration::from_secs(2)));
     let busy = latencies(volume, len_bytes, || {
-        // As the daemon's thread does.
-        let _as_it_is = rustix::process::setpriority_process(None, 19);
         save();
     });
     for (what, mut sorted) in [("alone", quiet), ("during a save", busy)] {
@@ -146,6 +152,11 @@ fn save(path: &Path, volume: &Arc<dyn ManagedVolume>, len_bytes: u64) {
             at(999)
         );
     }
+}
+
+/// As the daemon's thread does, except for its time slice.
+fn background() {
+    let _as_it_is = rustix::process::setpriority_process(None, 19);
 }
 
 /// How long random writes of 4 KiB take, one each 100 us, while `work` runs in another thread.

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use block::{Blocks, ByteRange, Extent, Lba, Op, ReadDest};
+use block::{Blocks, ByteRange, Extent, Lba, Op, OpKind, ReadDest};
 use memory::{Budget, HostMemory, Layout, Overcommit, PagePolicy, Provision, Store};
 use volume::{ByteSize, Managed, ManagedVolume, RamVolume, VolumeSpec};
 
@@ -165,7 +165,7 @@ fn executed(name: &str, ahead: usize) {
             while extents.len() <= ahead {
                 let extent = Extent::new(Lba(offsets.next() / 512), Blocks(len / 512));
                 if ahead > 0 {
-                    disk.prefetch(extent);
+                    disk.prefetch(OpKind::Read, extent);
                 }
                 extents.push_back(extent);
             }

@@ -4,22 +4,26 @@
 //!  sessions ──► CacheVolume ──► window::Window, which keeps frames ──► VolumeBacking ──► slower volume
 //! ```
 
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use block::{Admission, Geometry, Intent, Op, Settled, Status, Ticket, Volume, WriteCache};
+use block::{
+    Admission, Blocks, Extent, Geometry, Intent, Op, OpKind, Settled, Status, Ticket, Volume,
+    WriteCache,
+};
+use memory::Progress;
 use window::{Backing, BackingClient, CacheOptions, Ended, RequestId, Window};
 
 use crate::ByteSize;
 use crate::cache_settings::{CacheMode, CacheSettings, CacheStatistics};
 use crate::managed::{Caching, Member, Storage};
 use crate::spec::{self, Platform, VolumeError, VolumeKind, VolumeSpec};
-use crate::volume_backing::{Client, VolumeBacking};
+use crate::volume_backing::{BackingThread, Client, VolumeBacking};
 
 /// Background writes of a tick, at least.
 const CLEANED_MIN: usize = 16;
-/// Dirty blocks are written within about so many ticks.
+/// The number of ticks in which about all dirty blocks are written.
 const CLEANED_WITHIN: usize = 50;
 
 /// Memory in front of a slower volume, which it holds.
@@ -29,7 +33,9 @@ pub struct CacheVolume {
     backing: Arc<VolumeBacking>,
     member: Member,
     settings: Mutex<CacheSettings>,
-    worker: Mutex<Option<JoinHandle<()>>>,
+    /// Held while settings change.
+    changing: Mutex<()>,
+    worker: Mutex<Option<BackingThread>>,
 }
 
 impl CacheVolume {
@@ -55,7 +61,7 @@ impl CacheVolume {
             });
         }
         check_use(*settings, derived)?;
-        let backing = VolumeBacking::new(&platform.relay);
+        let backing = VolumeBacking::new(platform);
         let window = Arc::new(Window::cache(
             spec.geometry(),
             settings.block.0 as u32,
@@ -74,8 +80,14 @@ impl CacheVolume {
             backing,
             member,
             settings: Mutex::new(*settings),
+            changing: Mutex::default(),
             worker: Mutex::new(Some(worker)),
         })
+    }
+
+    fn lock_settings(&self) -> MutexGuard<'_, CacheSettings> {
+        // Settings are replaced whole, so a panic left none half changed.
+        self.settings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -103,26 +115,39 @@ impl Client for Cleaner {
 
 impl Caching for CacheVolume {
     fn settings(&self) -> CacheSettings {
-        *self.settings.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.lock_settings()
+    }
+
+    fn check(&self, settings: CacheSettings) -> Result<(), VolumeError> {
+        spec::check_cache(settings)?;
+        let block = self.settings().block;
+        if settings.block != block {
+            return Err(VolumeError::CacheBlockStays {
+                given: settings.block,
+                block,
+            });
+        }
+        check_use(settings, self.member.size())
     }
 
     fn set(&self, settings: CacheSettings) -> Result<(), VolumeError> {
-        spec::check_cache(settings)?;
-        let mut current = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
-        if settings.block != current.block {
-            return Err(VolumeError::CacheBlockStays {
-                given: settings.block,
-                block: current.block,
-            });
+        let _one_at_a_time = self.changing.lock();
+        self.check(settings)?;
+        let before = self.settings();
+        let size = before.size.max(settings.size);
+        self.window
+            .set_cache(options(CacheSettings { size, ..settings }))?;
+        // Dirty blocks keep their memory, which the caller expects to be free in a smaller cache.
+        if settings.mode != CacheMode::WriteBack || settings.size < before.size {
+            self.window.flush().map_err(|status| {
+                let undone = self.window.set_cache(options(before));
+                undone.expect("a cache can always become smaller");
+                VolumeError::Unflushed(status)
+            })?;
         }
-        check_use(settings, self.member.size())?;
         self.window.set_cache(options(settings))?;
-        *current = settings;
-        drop(current);
-        if settings.mode == CacheMode::WriteBack {
-            return Ok(());
-        }
-        self.window.flush().map_err(VolumeError::Unflushed)
+        *self.lock_settings() = settings;
+        Ok(())
     }
 
     fn statistics(&self) -> CacheStatistics {
@@ -175,6 +200,13 @@ impl Volume for CacheVolume {
         self.window.execute(op)
     }
 
+    fn prefetch(&self, kind: OpKind, extent: Extent) {
+        // Reads are looked up when they are admitted, at once after this.
+        if kind == OpKind::Write {
+            self.window.prefetch(extent);
+        }
+    }
+
     fn settle(&self, ticket: Ticket) -> Result<Settled, Status> {
         self.window.settle(ticket)
     }
@@ -201,6 +233,29 @@ impl Storage for CacheVolume {
         self.statistics().resident_bytes
     }
 
+    /// Grows with the slower volume, which grows first unless it is that large already.
+    fn resize(
+        &self,
+        size: ByteSize,
+        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<(), VolumeError> {
+        let from = self.spec().size;
+        if size < from {
+            return Err(VolumeError::CacheCannotShrink { from, to: size });
+        }
+        if self.member.size() < size {
+            self.member.volume.resize(size, progress)?;
+        }
+        let derived = self.member.size();
+        if derived != size {
+            let given = size;
+            return Err(VolumeError::DerivedSize { given, derived });
+        }
+        let block_shift = self.geometry().block_size.shift();
+        self.window.grow(Blocks(size.0 >> block_shift));
+        Ok(())
+    }
+
     fn erase(&self) -> Result<(), VolumeError> {
         self.window.erase_all().map_err(VolumeError::Storage)
     }
@@ -214,8 +269,7 @@ impl Storage for CacheVolume {
         self.backing.close();
         let mut worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(worker) = worker.take() {
-            // A panic of it has been reported; there is nothing left to wait for.
-            let _ = worker.join();
+            worker.join();
         }
     }
 

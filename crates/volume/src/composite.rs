@@ -6,26 +6,28 @@
 //! ```
 //!
 //! A composite has no memory of its own: it forwards each operation, split into pieces, to its
-//! members. Over RAM alone it takes no lock, and bytes are sent from where they lie. Its members are
-//! held: nothing else uses them (`docs/design/0018-composition.md`).
+//! members. Over RAM alone it takes no lock, and bytes are sent from where they lie. A linear volume that
+//! gets a member of another kind later keeps what sessions know of it. Its members are held: nothing else
+//! uses them (`docs/design/0018-composition.md`).
 
 mod map;
 
 mod shares;
 
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
 
 use block::{
     Admission, Allocation, BlockSize, Blocks, ByteRange, DataUse, Extent, Geometry, Intent, Lba,
-    Op, OpKind, Pinned, RawSpan, ReadDest, Settled, Status, Ticket, Volume, WriteCache,
+    Op, OpKind, Persistence, Pinned, RawSpan, ReadDest, Settled, Status, Ticket, Volume,
+    WriteCache,
 };
 use memory::{Part, Store, compare_and_write_across};
 
 use crate::managed::{Extendable, ManagedVolume, Member, Storage};
 use crate::members::Members;
-use crate::{ByteSize, Platform, VolumeError, VolumeKind, VolumeSpec};
+use crate::{ByteSize, Platform, Relay, VolumeError, VolumeKind, VolumeSpec};
 
 use map::{Ends, Map, Piece};
 
@@ -44,21 +46,31 @@ pub struct Composite {
     members: Members,
     /// Held while a member is added.
     adding: Mutex<()>,
-    /// Volatile if that of a member is.
+    /// Volatile if that of a member was at creation. It never changes, so writes to members with a
+    /// volatile cache that were added to a volume without one are durable.
     write_cache: WriteCache,
-    order: Order,
+    /// Whether all members were memory at creation: sessions send bytes of these from where they lie.
+    is_pinned: bool,
+    relay: Arc<Relay>,
+    /// Absent as long as all members are memory: commands do not wait, and stores have locks.
+    waiting: OnceLock<Waiting>,
 }
 
-/// How commands on several members are kept in order.
+/// What keeps commands in order that may wait.
 #[derive(Debug)]
-enum Order {
-    /// All members are memory: commands do not wait, and stores have locks.
-    Memory,
-    /// Commands may wait. A compare-and-write over several members excludes all other operations.
-    Mixed {
-        shares: Arc<Shares>,
-        exclusion: RwLock<()>,
-    },
+struct Waiting {
+    shares: Arc<Shares>,
+    /// Held alone by a compare-and-write over several members.
+    exclusion: RwLock<()>,
+}
+
+impl Waiting {
+    fn new(relay: &Arc<Relay>) -> Self {
+        Self {
+            shares: Shares::new(relay),
+            exclusion: RwLock::new(()),
+        }
+    }
 }
 
 impl Composite {
@@ -84,28 +96,25 @@ impl Composite {
             });
         }
         let map = new_map(spec, &sizes);
-        let is_memory = members.iter().all(|member| member.store().is_some());
-        let has_cache = |member: &Member| member.volume.write_cache() == WriteCache::Volatile;
-        let write_cache = if members.iter().any(has_cache) {
-            WriteCache::Volatile
-        } else {
-            WriteCache::Absent
-        };
-        let order = if is_memory {
-            Order::Memory
-        } else {
-            Order::Mixed {
-                shares: Shares::new(&platform.relay),
-                exclusion: RwLock::new(()),
-            }
-        };
+        let is_pinned = members.iter().all(|member| member.store().is_some());
+        let waiting = OnceLock::new();
+        if !is_pinned {
+            waiting.get_or_init(|| Waiting::new(&platform.relay));
+        }
+        let has_cache = members.iter().any(Member::is_volatile);
         Ok(Self {
             block_size: spec.block_size,
             map,
             members: Members::new(members),
             adding: Mutex::default(),
-            write_cache,
-            order,
+            write_cache: if has_cache {
+                WriteCache::Volatile
+            } else {
+                WriteCache::Absent
+            },
+            is_pinned,
+            relay: Arc::clone(&platform.relay),
+            waiting,
         })
     }
 
@@ -203,8 +212,8 @@ impl Composite {
             [extent] => {
                 for piece in self.map.extents(*extent) {
                     let extents = &[piece.extent];
-                    if visit(piece.member, &self.part(intent, extents, intent.data_use)).is_break()
-                    {
+                    let part = self.part(intent, piece.member, extents, intent.data_use);
+                    if visit(piece.member, &part).is_break() {
                         return;
                     }
                 }
@@ -214,7 +223,15 @@ impl Composite {
     }
 
     /// The part of a command that a member has, on these blocks of it.
-    fn part<'a>(&self, of: &Intent<'_>, extents: &'a [Extent], data_use: DataUse) -> Intent<'a> {
+    fn part<'a>(
+        &self,
+        of: &Intent<'_>,
+        member: usize,
+        extents: &'a [Extent],
+        data_use: DataUse,
+    ) -> Intent<'a> {
+        let is_unexpected_cache =
+            self.write_cache == WriteCache::Absent && self.members.get(member).is_volatile();
         let blocks: u64 = extents.iter().map(|extent| extent.blocks.0).sum();
         let is_source = of.data_use == DataUse::Copy && data_use == DataUse::Read;
         Intent {
@@ -222,7 +239,11 @@ impl Composite {
             extents,
             len_bytes: of.len_bytes.min(blocks << self.block_size.shift()),
             data_use,
-            persistence: of.persistence,
+            persistence: if is_unexpected_cache {
+                Persistence::Durable
+            } else {
+                of.persistence
+            },
         }
     }
 
@@ -251,8 +272,8 @@ impl Composite {
                 (DataUse::Copy, false, _) => DataUse::Read,
                 (data_use, ..) => data_use,
             };
-            if count > 0 && visit(member, &self.part(intent, &there[..count], data_use)).is_break()
-            {
+            let part = self.part(intent, member, &there[..count], data_use);
+            if count > 0 && visit(member, &part).is_break() {
                 return;
             }
         }
@@ -330,16 +351,18 @@ impl Composite {
                 write,
             });
         }
-        match &self.order {
-            Order::Memory => self.compare_and_write_stores(extent, compare, write),
-            Order::Mixed { .. } => self.compare_and_write_pieces(extent, compare, write),
+        if self.waiting.get().is_none() {
+            let all = u64::MAX;
+            return self.compare_and_write_stores(extent, all, compare, write);
         }
+        self.compare_and_write_pieces(extent, compare, write)
     }
 
-    /// Under the locks of all stores that the extent touches.
+    /// What lies in the `stored` members, under the locks of all their stores.
     fn compare_and_write_stores(
         &self,
         extent: Extent,
+        stored: u64,
         compare: &[u8],
         write: &[u8],
     ) -> Result<(), Status> {
@@ -348,7 +371,8 @@ impl Composite {
             [None; VolumeSpec::MEMBERS_MAX];
         let mut index_of = [0; VolumeSpec::MEMBERS_MAX];
         let mut count = 0;
-        for piece in self.map.extents(extent) {
+        let is_stored = |piece: &Piece| stored >> piece.member & 1 == 1;
+        for piece in self.map.extents(extent).filter(is_stored) {
             let volume = self.member(piece.member);
             let op = Op::CompareAndWrite {
                 extent: piece.extent,
@@ -371,7 +395,8 @@ impl Composite {
         let unused = ByteRange { offset: 0, len: 0 };
         let ranges = ranges.map(|range| range.unwrap_or((first, unused)));
         let parts = || {
-            self.map.pieces(extent).map(|piece| Part {
+            let pieces = self.map.pieces(extent).filter(is_stored);
+            pieces.map(|piece| Part {
                 store: index_of[piece.member],
                 offset: piece.extent.lba.0 << shift,
                 at: self.data_range(piece).start,
@@ -381,7 +406,8 @@ impl Composite {
         compare_and_write_across(&ranges[..count], parts, compare, write)
     }
 
-    /// While nothing else is executed. If a piece fails, those before it are written back.
+    /// While nothing else is executed, except for what began when all members were memory: what lies in memory is
+    /// also locked there. If a piece fails, those that were written are written back.
     fn compare_and_write_pieces(
         &self,
         extent: Extent,
@@ -389,17 +415,25 @@ impl Composite {
         write: &[u8],
     ) -> Result<(), Status> {
         self.compare(extent, compare)?;
-        for piece in self.map.pieces(extent) {
-            let (extent_there, data) = (piece.extent, &write[self.data_range(piece)]);
-            let written = self.member(piece.member).execute(Op::Write {
-                extent: extent_there,
-                data,
-            });
-            if let Err(status) = written {
-                let before = Extent::new(extent.lba, Blocks(piece.before));
-                let compared = &compare[..self.data_range(piece).start];
-                // They were written a moment ago, so they can be written again.
-                let _restored = self.write(before, compared);
+        let stored = self.members.iter().enumerate();
+        let stored = stored.fold(0, |set, (index, member)| {
+            set | u64::from(member.store().is_some()) << index
+        });
+        self.compare_and_write_stores(extent, stored, compare, write)?;
+        let is_stored = |piece: &Piece| stored >> piece.member & 1 == 1;
+        let write_piece = |piece: Piece, data: &[u8]| {
+            self.member(piece.member).execute(Op::Write {
+                extent: piece.extent,
+                data: &data[self.data_range(piece)],
+            })
+        };
+        for piece in self.map.pieces(extent).filter(|piece| !is_stored(piece)) {
+            if let Err(status) = write_piece(piece, write) {
+                let written = self.map.pieces(extent);
+                for done in written.filter(|it| is_stored(it) || it.before < piece.before) {
+                    // It was written a moment ago, so it can be written again.
+                    let _restored = write_piece(done, compare);
+                }
                 return Err(status);
             }
         }
@@ -543,21 +577,22 @@ impl Volume for Composite {
         let each = |visit: &mut dyn FnMut(usize, &Intent<'_>) -> ControlFlow<()>| {
             self.each_part(intent, visit);
         };
-        match &self.order {
-            Order::Mixed { shares, .. } => shares.admit(&self.members, now, ticket, each),
-            Order::Memory => match self.only_part(intent.extents) {
-                Some((member, extent)) => {
-                    let extents = &[extent];
-                    let part = Intent { extents, ..*intent };
-                    self.member(member).admit(now, &part, ticket)
-                }
-                None => self.admit_in_memory(now, ticket, each),
-            },
+        // After the look at the size: what lies in a member that makes commands wait is in order here.
+        if let Some(waiting) = self.waiting.get() {
+            return waiting.shares.admit(&self.members, now, ticket, each);
+        }
+        match self.only_part(intent.extents) {
+            Some((member, extent)) => {
+                let extents = &[extent];
+                let part = Intent { extents, ..*intent };
+                self.member(member).admit(now, &part, ticket)
+            }
+            None => self.admit_in_memory(now, ticket, each),
         }
     }
 
     fn execute(&self, op: Op<'_>) -> Result<(), Status> {
-        let Order::Mixed { exclusion, .. } = &self.order else {
+        let Some(Waiting { exclusion, .. }) = self.waiting.get() else {
             return self.execute_ordered(op);
         };
         // A panic in between leaves nothing half done that the lock protects.
@@ -584,29 +619,31 @@ impl Volume for Composite {
         members.any(|member| member.volume.copies_discarded())
     }
 
-    fn prefetch(&self, extent: Extent) {
+    fn prefetch(&self, kind: OpKind, extent: Extent) {
         if self.check(extent, None).is_ok() {
             for piece in self.map.pieces(extent) {
-                self.member(piece.member).prefetch(piece.extent);
+                self.member(piece.member).prefetch(kind, piece.extent);
             }
         }
     }
 
     fn settle(&self, ticket: Ticket) -> Result<Settled, Status> {
-        match &self.order {
-            Order::Mixed { shares, .. } => shares.settle(&self.members, ticket),
-            Order::Memory => Ok(Settled::Done),
+        match self.waiting.get() {
+            Some(waiting) => waiting.shares.settle(&self.members, ticket),
+            None => Ok(Settled::Done),
         }
     }
 
     fn release(&self, ticket: Ticket) {
-        if let Order::Mixed { shares, .. } = &self.order {
-            shares.release(&self.members, ticket);
+        if let Some(waiting) = self.waiting.get() {
+            waiting.shares.release(&self.members, ticket);
         }
     }
 
+    /// Also after a member was added that cannot be pinned: commands on it have leases, so sessions copy
+    /// their data.
     fn pinned(&self) -> Option<&dyn Pinned> {
-        matches!(self.order, Order::Memory).then_some(self)
+        self.is_pinned.then_some(self)
     }
 }
 
@@ -618,6 +655,10 @@ impl Extendable for Composite {
             return Err(VolumeError::NotLinear);
         };
         let blocks = new.volume.geometry().blocks;
+        if new.store().is_none() {
+            // Before the new blocks exist, so every command on them finds it.
+            self.waiting.get_or_init(|| Waiting::new(&self.relay));
+        }
         self.members.add(self.members.iter().count(), new);
         ends.push(blocks);
         Ok(())
@@ -628,17 +669,6 @@ impl Extendable for Composite {
             return Err(VolumeError::NotLinear);
         }
         new.check_blocks(self.block_size)?;
-        let is_other_nature = match self.order {
-            Order::Memory => new.store().is_none(),
-            Order::Mixed { .. } => {
-                new.volume.write_cache() == WriteCache::Volatile
-                    && self.write_cache == WriteCache::Absent
-            }
-        };
-        if is_other_nature {
-            let kind = new.volume.storage().spec().kind;
-            return Err(VolumeError::OtherNature { kind });
-        }
         let mut sizes: Vec<_> = self.members.iter().map(Member::size).collect();
         sizes.push(new.size());
         let size = self.spec().kind.with_member(&new.name).size_over(&sizes)?;

@@ -1,10 +1,14 @@
 //! A volume in a file or block device of this machine.
 //!
 //! ```text
-//!  sessions ──► FileVolume ──► window::Window ──► FileBacking ──► worker thread ──► file_io::FileIo
+//!  sessions ──► FileVolume ──► window::Window ──► FileBacking ─┬─► LaneQueue, in the thread of the session ─┬─► Carrier ──► FileIo
+//!                                                              └─► Worker, in a thread of its own ──────────┘
 //! ```
 
 mod backing;
+mod carrier;
+mod lane_queue;
+mod worker;
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -22,6 +26,8 @@ use crate::spec::check_path;
 use crate::{ByteSize, Origin, Platform, Storage, VolumeError, VolumeKind, VolumeSpec};
 
 use backing::FileBacking;
+use carrier::Carrier;
+use worker::Worker;
 
 /// Frames of this size turn a sequence of small transfers into few large ones.
 const FRAME_BYTES: u32 = 64 << 10;
@@ -82,11 +88,26 @@ impl FileVolume {
             });
         }
         let disk = Arc::new(disk);
+        let started = Self::start(spec, &disk, platform);
+        if started.is_err() {
+            remove_if_new(&disk, path);
+        }
+        started
+    }
+
+    /// The volume on `disk`, which `spec` names.
+    fn start(
+        spec: &VolumeSpec,
+        disk: &Arc<HostDisk>,
+        platform: &Platform,
+    ) -> Result<Self, VolumeError> {
+        let (path, provision) = file_of(spec);
         let open_error = |error| VolumeError::file(path, HostDiskError::Open(error));
         let charge = platform
             .budget
-            .reserve(FileBacking::memory_bytes(FRAME_BYTES))?;
-        let (backing, worker) = FileBacking::new(&disk, FRAME_BYTES, charge).map_err(open_error)?;
+            .reserve(Carrier::memory_bytes(FRAME_BYTES))?;
+        let (backing, worker) =
+            Worker::new(disk, FRAME_BYTES, charge, platform).map_err(open_error)?;
         let window = platform.window(spec.geometry(), FRAME_BYTES, Arc::clone(&backing) as _);
         worker.start(Arc::clone(&window) as _).map_err(open_error)?;
         Ok(Self {
@@ -95,7 +116,7 @@ impl FileVolume {
             state: Opened::Yes {
                 window,
                 backing,
-                disk: Mutex::new(Some(disk)),
+                disk: Mutex::new(Some(Arc::clone(disk))),
             },
         })
     }
@@ -127,6 +148,12 @@ impl FileVolume {
             Opened::No { .. } => None,
         }
     }
+}
+
+/// Leaves no file behind of a volume that was not to be.
+fn remove_if_new(disk: &HostDisk, path: &Path) {
+    // The file is empty, and who is told of another error has no use for this one.
+    let _ = disk.remove_if_new(path);
 }
 
 /// Opens a disk. The lock of an earlier run of the program that was killed lasts until the system has
@@ -245,6 +272,12 @@ impl Storage for FileVolume {
     fn erase(&self) -> Result<(), VolumeError> {
         let window = self.window().map_err(VolumeError::Storage)?;
         window.erase_all().map_err(VolumeError::Storage)
+    }
+
+    fn undo_creation(&self) {
+        if let Some(disk) = self.disk().as_ref().and_then(|disk| disk.as_ref()) {
+            remove_if_new(disk, &self.path);
+        }
     }
 
     fn close(&self) {

@@ -21,6 +21,7 @@
 //! let platform = Platform {
 //!     budget: Arc::new(Budget::new(64 << 20)),
 //!     relay: Relay::new(Arc::new(Nobody)),
+//!     lanes: Arc::default(),
 //!     record: None,
 //! };
 //! let spec = VolumeSpec::thin("50G".parse()?);
@@ -46,7 +47,9 @@ mod damage;
 mod driver;
 mod file;
 pub mod filters;
+mod increments;
 mod kind_changes;
+mod lanes;
 mod loading;
 mod managed;
 mod members;
@@ -72,6 +75,7 @@ pub use driver::{DriveError, Driver};
 pub use file::FileVolume;
 pub use file_io::HostDiskError;
 pub use image::{FileStep, ImageError, Label, Replace, WriteError};
+pub use lanes::Lanes;
 pub use managed::{
     Availability, Caching, Controls, Extendable, Managed, ManagedVolume, Member, Mirroring,
     PathInfo, Storage, WriteLock,
@@ -85,8 +89,8 @@ pub use mirror_info::{Cause, MirrorInfo, MirrorMember, RecordError, Repair, Role
 pub use ram::RamVolume;
 pub use relay::{Connections, Relay};
 pub use saved::{
-    IfDamaged, LoadStep, Loader, RestoreError, Restored, SaveError, SaveId, Saved, Wanted,
-    begin_restore, restore, save, saved_form,
+    IfDamaged, LoadStep, Loader, RestoreError, Restored, SaveError, SaveId, SaveMode, Saved,
+    Target, Wanted, begin_restore, restore, save, saved_form,
 };
 pub use size::{ByteSize, SizeError};
 pub use snapshot::{SnapshotVolume, changed_bytes, create_clone, roll_back, take_snapshots};

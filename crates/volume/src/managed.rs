@@ -22,6 +22,7 @@ use memory::{Progress, Snapshot, Store};
 use crate::cache_settings::{CacheSettings, CacheStatistics};
 use crate::damage::Damage;
 use crate::filters::{FilterSpec, Filters};
+use crate::increments::Tracked;
 use crate::loading::Loading;
 use crate::mirror_info::{MirrorInfo, Repair, ScrubReport};
 use crate::{ByteSize, VolumeError, VolumeSpec};
@@ -78,9 +79,19 @@ pub trait Storage: Send + Sync + Debug {
         Ok(())
     }
 
+    /// The volume was created a moment ago, and is removed because what it was created for has failed: what its
+    /// creation left outside the program is removed, unless something was written to it.
+    fn undo_creation(&self) {}
+
     /// Frees what all blocks take, while sessions may still refer to the volume. Nothing is
     /// executed any more. A file stays, and is free for other uses.
     fn close(&self);
+
+    /// Like [`close`](Self::close), but the same volume may be created again of its members, in this run of the
+    /// program or, after a crash, in the next.
+    fn free_members(&self) {
+        self.close();
+    }
 
     /// Whether what was written is there when the program runs again.
     fn outlives_program(&self) -> bool {
@@ -213,12 +224,19 @@ pub trait Caching {
     /// What it is set to.
     fn settings(&self) -> CacheSettings;
 
-    /// Changes mode, size and bypass while the cache is in use; its unit stays. Without write-back, what
-    /// is dirty has reached the slower volume when this returns.
+    /// Checks settings for [`set`](Self::set).
+    ///
+    /// # Errors
+    /// If the unit differs or the size is invalid.
+    fn check(&self, settings: CacheSettings) -> Result<(), VolumeError>;
+
+    /// Changes mode, size and bypass while the cache is in use; its unit stays. If write-back ends or the
+    /// cache becomes smaller, what was dirty has reached the slower volume when this returns, and memory
+    /// that a smaller cache does not keep is free.
     ///
     /// # Errors
     /// If the unit differs, the size is invalid, memory could not be allocated, or the slower volume
-    /// fails. Only in the last case anything has changed.
+    /// fails. The settings are those of before then.
     fn set(&self, settings: CacheSettings) -> Result<(), VolumeError>;
 
     /// What it has done.
@@ -264,6 +282,14 @@ pub trait ManagedVolume: Volume + Debug {
         let _ = self.storage().flush();
         self.storage().close();
     }
+
+    /// Removes the volume such that its members are free, and that it can be created again of them; see
+    /// [`Storage::free_members`].
+    fn free_members(&self) {
+        self.controls().raise(GONE);
+        let _ = self.storage().flush();
+        self.storage().free_members();
+    }
 }
 
 /// Whether a volume refuses writes.
@@ -292,6 +318,7 @@ pub struct Controls {
     flags: AtomicU8,
     filters: Mutex<Filters>,
     loading: RwLock<Option<Arc<Loading>>>,
+    tracked: Mutex<Option<Tracked>>,
 }
 
 impl Controls {
@@ -368,6 +395,24 @@ impl Controls {
     pub fn end_loading(&self) {
         self.lower(LOADING);
         *self.loading.write().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// What is known for the next increment of the volume's save.
+    pub(crate) fn tracked(&self) -> MutexGuard<'_, Option<Tracked>> {
+        // It is replaced as a whole.
+        self.tracked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The volume was saved.
+    pub(crate) fn set_tracked(&self, tracked: Tracked) {
+        let former = self.tracked().replace(tracked);
+        drop(former);
+    }
+
+    /// Notes no longer what changes: the next save is complete.
+    pub fn end_tracking(&self) {
+        let former = self.tracked().take();
+        drop(former);
     }
 
     /// What is not restored yet.
@@ -549,8 +594,8 @@ impl<V: Volume + Storage> Volume for Managed<V> {
         self.volume.copies_discarded()
     }
 
-    fn prefetch(&self, extent: Extent) {
-        self.volume.prefetch(extent);
+    fn prefetch(&self, kind: OpKind, extent: Extent) {
+        self.volume.prefetch(kind, extent);
     }
 
     fn settle(&self, ticket: Ticket) -> Result<Settled, Status> {

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use block::BlockSize;
+use block::{BlockSize, WriteCache};
 use memory::Store;
 
 use crate::managed::Member;
@@ -68,6 +68,11 @@ impl Member {
             given_bytes: block_size.bytes(),
             parent_bytes: own.bytes(),
         })
+    }
+
+    /// Whether its writes are safe only after a flush.
+    pub(crate) fn is_volatile(&self) -> bool {
+        self.volume.write_cache() == WriteCache::Volatile
     }
 
     /// Why it is offline, for people.

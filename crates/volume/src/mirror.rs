@@ -72,8 +72,7 @@ impl MirrorVolume {
         let VolumeKind::Mirror { resync_rate, .. } = spec.kind else {
             unreachable!("the factory looks at the kind first");
         };
-        let has_cache = |member: &Member| member.volume.write_cache() == WriteCache::Volatile;
-        let volatile = mask_of(&members, has_cache);
+        let volatile = mask_of(&members, Member::is_volatile);
         let standings_bytes = Standings::memory_bytes(spec.size.0, members.len());
         let charge = platform.budget.reserve(standings_bytes)?;
         let division = Division::new(spec.size.0);
@@ -231,7 +230,7 @@ impl Mirroring for MirrorVolume {
                 needed,
             });
         }
-        let has_cache = new.volume.write_cache() == WriteCache::Volatile;
+        let has_cache = new.is_volatile();
         let is_other_nature = match self.core.engine {
             Engine::Memory(_) => new.store().is_none(),
             Engine::Window { .. } => has_cache && self.write_cache == WriteCache::Absent,
@@ -256,7 +255,7 @@ impl Mirroring for MirrorVolume {
         let (place, new_place) = (self.place_of(old)?, core.standings.places());
         let charge = core.platform.budget.reserve(core.standings.set_bytes())?;
         core.engine.add(new_place, &new, &core.platform)?;
-        let has_cache = new.volume.write_cache() == WriteCache::Volatile;
+        let has_cache = new.is_volatile();
         core.members.add(new_place, new);
         let charges = core.charges.lock();
         charges.unwrap_or_else(PoisonError::into_inner).push(charge);
@@ -329,9 +328,13 @@ impl Volume for MirrorVolume {
             .any(|(_, member)| member.volume.copies_discarded())
     }
 
-    fn prefetch(&self, extent: Extent) {
-        if let (Engine::Memory(_), Some(first)) = (&self.core.engine, self.in_sync().next()) {
-            first.volume.prefetch(extent);
+    fn prefetch(&self, kind: OpKind, extent: Extent) {
+        if let Engine::Window { .. } = &self.core.engine {
+            return;
+        }
+        let used = if kind == OpKind::Read { 1 } else { usize::MAX };
+        for member in self.in_sync().take(used) {
+            member.volume.prefetch(kind, extent);
         }
     }
 
@@ -392,6 +395,12 @@ impl Storage for MirrorVolume {
     fn close(&self) {
         if self.end() {
             self.core.recorder.remove();
+        }
+    }
+
+    fn free_members(&self) {
+        if self.end() {
+            recording::end_for_now(&self.core);
         }
     }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use block::{
-    Admission, Allocation, BlockSize, Blocks, ByteRange, Extent, Geometry, Intent, Op, Pinned,
-    RawSpan, ReadDest, Status, Ticket, Unmap, Volume,
+    Admission, Allocation, BlockSize, Blocks, ByteRange, Extent, Geometry, Intent, Op, OpKind,
+    Pinned, RawSpan, ReadDest, Status, Ticket, Unmap, Volume,
 };
 use memory::{Budget, Layout, Progress, Provision, Store};
 
@@ -153,7 +153,7 @@ impl Volume for RamVolume {
         self.store.has_snapshots()
     }
 
-    fn prefetch(&self, extent: Extent) {
+    fn prefetch(&self, _kind: OpKind, extent: Extent) {
         self.store.prefetch(self.range(extent));
     }
 

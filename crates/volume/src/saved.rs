@@ -4,6 +4,7 @@
 //! sessions; both take as long as the disk takes, so they need a thread that may wait.
 
 mod early;
+mod threads;
 
 use std::fmt;
 use std::fs::File;
@@ -14,13 +15,16 @@ use std::time::{Duration, SystemTime};
 
 use block::{Allocation, BlockSize, ByteRange, Status};
 use image::{
-    Chunk, FileStep, Files as _, HostFiles, Image, ImageError, Label, Replace, Source, WriteError,
+    Chain, Chunk, HostFiles, IfBroken, ImageError, Increment, Label, Replace, Source, Tail,
+    WriteError,
 };
-use memory::{MemoryError, Progress, Provision, Snapshot, Store};
+use memory::{MemoryError, Progress, Provision, Snapshot, Store, Tracker};
 use uuid::Uuid;
 
 use crate::damage::Damage;
+use crate::increments::{Plan, Tracked};
 use crate::{ByteSize, ManagedVolume, VolumeKind, VolumeSpec};
+use threads::Asker;
 
 pub use early::{LoadStep, Loader, begin_restore};
 
@@ -68,28 +72,31 @@ impl SaveId {
     }
 }
 
-/// A file that holds what a volume was at one moment.
+/// A file that holds what a volume was at one moment, with the increments beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Saved {
     /// Which save it is.
     pub id: SaveId,
     /// The moment.
     pub moment: SystemTime,
-    /// Length of the file in bytes.
+    /// Length of the file and its increments in bytes.
     pub file_bytes: u64,
+    /// How many increments there are.
+    pub increments: u32,
     /// Bytes of the volume that it holds: all others are zeros.
     pub held_bytes: u64,
 }
 
-impl From<&Image<File>> for Saved {
-    fn from(image: &Image<File>) -> Self {
-        let label = image.label();
+impl From<&Chain<File>> for Saved {
+    fn from(chain: &Chain<File>) -> Self {
+        let label = chain.label();
         let since_1970 = Duration::from_nanos(label.moment_unix_ns);
         Self {
             id: label.into(),
             moment: SystemTime::UNIX_EPOCH + since_1970,
-            file_bytes: image.file_bytes(),
-            held_bytes: image.held_bytes(),
+            file_bytes: chain.file_bytes(),
+            increments: chain.tail().increments,
+            held_bytes: chain.held_bytes(),
         }
     }
 }
@@ -101,6 +108,15 @@ pub struct Restored {
     pub saved: Saved,
     /// What the file had damaged, which is zeros now.
     pub damage: Damage,
+}
+
+impl Restored {
+    fn of(restoration: &Restoration<'_>, damage: Damage) -> Self {
+        Self {
+            saved: Saved::from(&restoration.chain),
+            damage,
+        }
+    }
 }
 
 /// What becomes of parts of a file that are damaged.
@@ -122,6 +138,30 @@ pub struct Wanted {
     pub if_damaged: IfDamaged,
 }
 
+/// Where a volume is saved, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct Target<'a> {
+    /// The complete file.
+    pub path: &'a Path,
+    /// What may be replaced there.
+    pub replace: Replace,
+    /// What is written.
+    pub mode: SaveMode,
+    /// Called in the thread that compresses and writes before that begins, to lower its priority.
+    pub prepare: fn(),
+}
+
+/// What a save writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SaveMode {
+    /// A complete file.
+    Single,
+    /// A complete file. What changes afterwards is noted, so that increments can follow.
+    Complete,
+    /// An increment if that is cheaper, nothing if nothing has changed, or else as `Complete`.
+    Cheapest,
+}
+
 /// Why a volume was not saved. Earlier saves are unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum SaveError {
@@ -141,6 +181,9 @@ pub enum SaveError {
         "hosts changed more blocks meanwhile than the memory budget had room to keep the old contents of; save when less is written, or raise --memory"
     )]
     GaveWay,
+    /// A thread could not be started.
+    #[error("cannot start a thread: {0}")]
+    Thread(#[source] std::io::Error),
     /// The file was not written.
     #[error(transparent)]
     File(#[from] WriteError),
@@ -234,20 +277,22 @@ pub enum RestoreError {
 /// The part of the memory budget, as a divisor, that saves leave free.
 const RESERVE_DIVISOR: u64 = 64;
 
-/// Saves what `volume` holds at this moment, while it is in use, to the file `path`, and reports to
-/// `progress`, which may cancel the save. The volume was called `name`.
+/// Saves what `volume` holds at this moment, while it is in use, and reports to `progress`, which may
+/// cancel the save. The volume was called `name`. If nothing has changed since the last save of this
+/// target, that one is returned, with the present moment.
 ///
 /// # Errors
 /// If it has no memory to save, memory runs out for what hosts change meanwhile, or the file cannot
-/// be written. `path` is then what it was.
+/// be written. The target is then what it was.
 pub fn save(
     volume: &dyn ManagedVolume,
     name: &str,
     id: SaveId,
-    path: &Path,
-    replace: Replace,
+    target: &Target<'_>,
     progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<Saved, SaveError> {
+    // It notes what changes after the snapshot, which is taken later.
+    let tracker = begin_tracking(volume, target.mode)?;
     let frozen = Frozen::of(volume)?;
     let moment = SystemTime::now();
     let spec = volume.storage().spec();
@@ -260,23 +305,111 @@ pub fn save(
         sequence: id.sequence,
         moment_unix_ns: since_1970.map_or(0, |since| since.as_nanos() as u64),
     };
-    let total_bytes = label.size_bytes;
-    let report = &mut |done_bytes| {
-        progress(Progress {
-            done_bytes,
-            total_bytes,
-        })
+    let plan = match (target.mode, &*volume.controls().tracked()) {
+        (SaveMode::Cheapest, Some(tracked)) => tracked.plan(target.path, &label),
+        _ => Plan::Complete,
     };
-    let written = match image::write(&HostFiles, path, &label, &frozen, replace, report) {
-        Err(WriteError::Source(Status::Gone)) => return Err(frozen.loss()),
-        written => written?,
-    };
-    Ok(Saved {
-        id,
-        moment,
-        file_bytes: written.file_bytes,
-        held_bytes: written.held_bytes,
-    })
+    // The tracker that began before goes on.
+    if let Plan::Unchanged(chain) = plan {
+        return Ok(Saved {
+            moment,
+            ..Saved::from(&chain)
+        });
+    }
+    let packed = threads::pack(&frozen, progress, target.prepare, |source| {
+        let job = Job {
+            label: &label,
+            source,
+            moment,
+            target,
+        };
+        match plan {
+            Plan::Increment(chain, changed) => job.write_increment(&chain, &changed),
+            _ => job.write_complete(),
+        }
+    });
+    let (saved, tail) = packed
+        .map_err(SaveError::Thread)?
+        .map_err(|error| match error {
+            WriteError::Source(Status::Gone) => frozen.loss(),
+            error => error.into(),
+        })?;
+    if let Some(tracker) = tracker {
+        let tracked = Tracked::new(tracker, target.path, tail);
+        volume.controls().set_tracked(tracked);
+    }
+    Ok(saved)
+}
+
+/// Notes from now on what changes, if a later save can use it.
+fn begin_tracking(
+    volume: &dyn ManagedVolume,
+    mode: SaveMode,
+) -> Result<Option<Tracker>, SaveError> {
+    match (mode, volume.storage().store()) {
+        (SaveMode::Complete | SaveMode::Cheapest, Some(store)) => {
+            let tracker = Tracked::begin(store).map_err(|_| SaveError::Gone)?;
+            Ok(Some(tracker))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// A save that is being written.
+struct Job<'a> {
+    label: &'a Label,
+    source: &'a Asker,
+    moment: SystemTime,
+    target: &'a Target<'a>,
+}
+
+impl Job<'_> {
+    fn write_complete(&self) -> Result<(Saved, Tail), WriteError> {
+        let Target { path, replace, .. } = *self.target;
+        let report = &mut self.report_of(self.label.size_bytes);
+        let written = image::write(&HostFiles, path, self.label, self.source, replace, report)?;
+        let saved = Saved {
+            id: self.label.into(),
+            moment: self.moment,
+            file_bytes: written.file_bytes,
+            increments: 0,
+            held_bytes: written.held_bytes,
+        };
+        Ok((saved, written.tail))
+    }
+
+    /// `changed` are the chunks that have changed since the moment of `chain`.
+    fn write_increment(
+        &self,
+        chain: &Chain<File>,
+        changed: &[u32],
+    ) -> Result<(Saved, Tail), WriteError> {
+        let tail = chain.tail();
+        let total_bytes = changed.len() as u64 * image::CHUNK_BYTES;
+        let report = &mut self.report_of(total_bytes);
+        let increment = Increment { tail, changed };
+        let path = self.target.path;
+        let written =
+            image::write_increment(&HostFiles, path, self.label, self.source, increment, report)?;
+        let saved = Saved {
+            id: self.label.into(),
+            moment: self.moment,
+            file_bytes: chain.file_bytes() + written.file_bytes,
+            increments: written.tail.increments,
+            held_bytes: written.held_bytes + chain.held_bytes_without(changed),
+        };
+        Ok((saved, written.tail))
+    }
+
+    /// Reports bytes that are done.
+    fn report_of(&self, total_bytes: u64) -> impl FnMut(u64) -> ControlFlow<()> {
+        move |done_bytes| {
+            self.source.report(Progress {
+                done_bytes,
+                total_bytes,
+            })
+        }
+    }
 }
 
 /// A volume at one moment.
@@ -367,11 +500,11 @@ pub fn restore(
     };
     let was_empty = is_empty(store);
     let restoration = Restoration {
-        image: open(volume, path, wanted)?,
+        chain: open(volume, path, wanted, IfBroken::Refuse)?,
         path,
         if_damaged: wanted.if_damaged,
     };
-    let held_bytes = restoration.image.held_bytes();
+    let held_bytes = restoration.chain.held_bytes();
     check_room(store, held_bytes)?;
     let mut steps = Steps {
         done_bytes: 0,
@@ -381,6 +514,8 @@ pub fn restore(
     if !was_empty {
         restoration.read(&mut steps, &mut |_, _| Ok(()))?;
     }
+    // What follows is a change of the save that is restored, not of the one before.
+    volume.controls().end_tracking();
     let loaded = store.erase().map_err(RestoreError::Memory);
     let loaded = loaded.and_then(|()| {
         restoration.read(&mut steps, &mut |offset, bytes| {
@@ -395,10 +530,7 @@ pub fn restore(
             return Err(RestoreError::Spoiled { cause });
         }
     };
-    Ok(Restored {
-        saved: Saved::from(&restoration.image),
-        damage,
-    })
+    Ok(Restored::of(&restoration, damage))
 }
 
 /// Whether nothing but zeros can be in a store.
@@ -411,8 +543,8 @@ fn is_empty(store: &Store) -> bool {
 /// # Errors
 /// If the file cannot be read, is no save, or has a damaged header or index.
 pub fn saved_form(path: &Path) -> Result<(ByteSize, BlockSize), RestoreError> {
-    let image = open_file(path, |_| Ok(()))?;
-    let label = image.label();
+    let chain = open_file(path, |_| Ok(()), IfBroken::EndBefore)?;
+    let label = chain.label();
     let block_size = match label.block_bytes {
         4096 => BlockSize::B4096,
         _ => BlockSize::B512,
@@ -420,32 +552,43 @@ pub fn saved_form(path: &Path) -> Result<(ByteSize, BlockSize), RestoreError> {
     Ok((ByteSize(label.size_bytes), block_size))
 }
 
-/// What `path` holds, which fits `volume`.
+/// What `path` and its increments hold, which fits `volume`.
 fn open(
     volume: &dyn ManagedVolume,
     path: &Path,
     wanted: Wanted,
-) -> Result<Image<File>, RestoreError> {
+    if_broken: IfBroken,
+) -> Result<Chain<File>, RestoreError> {
     let spec = volume.storage().spec();
-    open_file(path, |label: &Label| {
-        let misfit = misfit_of(label, path, &spec, wanted.only);
+    let accept = |label: &Label| {
+        let misfit = misfit_of(label, path, &spec);
         misfit.map_or(Ok(()), |misfit| Err(Failure::Restore(misfit)))
-    })
+    };
+    let chain = open_file(path, accept, if_broken)?;
+    let found = SaveId::from(chain.label());
+    match wanted.only {
+        Some(wanted) if wanted != found => {
+            let path = path.to_owned();
+            Err(match chain.into_broken() {
+                Some(source) => RestoreError::File { path, source },
+                None => RestoreError::OtherSave {
+                    path,
+                    found,
+                    wanted,
+                },
+            })
+        }
+        _ => Ok(chain),
+    }
 }
 
-/// What `path` holds, if `accept` permits it.
+/// What `path` and its increments hold, if `accept` permits it.
 fn open_file(
     path: &Path,
     accept: impl FnOnce(&Label) -> Result<(), Failure>,
-) -> Result<Image<File>, RestoreError> {
-    let opened = HostFiles.open(path).and_then(|file| {
-        let missing = std::io::ErrorKind::NotFound;
-        file.ok_or_else(|| missing.into())
-    });
-    let step = FileStep::Open;
-    let file = opened.map_err(|source| ImageError::File { step, source });
-    let opened = file.map_err(Failure::Image);
-    let opened = opened.and_then(|file| Image::open(file, accept));
+    if_broken: IfBroken,
+) -> Result<Chain<File>, RestoreError> {
+    let opened = Chain::open(&HostFiles, path, accept, if_broken);
     opened.map_err(|failure| failure.at(path))
 }
 
@@ -474,22 +617,10 @@ impl Failure {
 }
 
 /// Why a file does not fit a volume.
-fn misfit_of(
-    label: &Label,
-    path: &Path,
-    spec: &VolumeSpec,
-    only: Option<SaveId>,
-) -> Option<RestoreError> {
+fn misfit_of(label: &Label, path: &Path, spec: &VolumeSpec) -> Option<RestoreError> {
     let path = path.to_owned();
-    let (saved, found) = (ByteSize(label.size_bytes), SaveId::from(label));
+    let saved = ByteSize(label.size_bytes);
     let actual_bytes = spec.block_size.bytes();
-    if let Some(wanted) = only.filter(|&wanted| wanted != found) {
-        return Some(RestoreError::OtherSave {
-            path,
-            found,
-            wanted,
-        });
-    }
     if u64::from(label.block_bytes) != actual_bytes {
         return Some(RestoreError::OtherBlocks {
             path,
@@ -544,7 +675,7 @@ type TakeBytes<'a> = dyn FnMut(u64, &[u8]) -> Result<(), RestoreError> + 'a;
 
 /// A file, and what to do if it is damaged.
 struct Restoration<'a> {
-    image: Image<File>,
+    chain: Chain<File>,
     path: &'a Path,
     if_damaged: IfDamaged,
 }
@@ -557,7 +688,7 @@ impl Restoration<'_> {
         each: &mut TakeBytes<'_>,
     ) -> Result<Damage, RestoreError> {
         let mut damage = Damage::default();
-        let read = self.image.read(&mut |chunk: Chunk<'_>| {
+        let read = self.chain.read(&mut |chunk: Chunk<'_>| {
             let done = if let Some(bytes) = chunk.bytes {
                 each(chunk.range.offset, bytes)
             } else {

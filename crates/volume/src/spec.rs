@@ -12,7 +12,7 @@ use window::{Backing, Window, WindowOptions};
 
 use crate::cache_settings::{CacheModeName, CacheSettings};
 use crate::mirror_info::RecordError;
-use crate::{ByteSize, Relay};
+use crate::{ByteSize, Lanes, Relay};
 
 /// What a volume is to be, or is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,6 +99,8 @@ pub struct Platform {
     pub budget: Arc<Budget>,
     /// Where volumes report completions of commands that they made wait.
     pub relay: Arc<Relay>,
+    /// Where volumes drive their devices in the threads of sessions. Without lanes, each has a thread.
+    pub lanes: Arc<Lanes>,
     /// The file in which a mirror records what it has to know after a restart; its folder is created. Without
     /// one, a mirror of an earlier run starts as a new one.
     pub record: Option<PathBuf>,
@@ -263,6 +265,16 @@ pub enum VolumeError {
         /// The size asked for.
         to: ByteSize,
     },
+    /// Its size is that of the slower volume.
+    #[error(
+        "a cache cannot shrink from {from} to {to}; remove the cache, resize the volume behind it, and create the cache again"
+    )]
+    CacheCannotShrink {
+        /// The size now.
+        from: ByteSize,
+        /// The size asked for.
+        to: ByteSize,
+    },
     /// What stores its blocks has failed.
     #[error("the file or device of the volume failed: {0}")]
     Storage(#[source] Status),
@@ -418,7 +430,7 @@ pub enum VolumeError {
     NotLinear,
     /// Sessions rely on what the volume is.
     #[error(
-        "a volume of kind {kind} cannot become a member while the volume is in use, because it answers in another way than the present members; create a new volume of all of them instead"
+        "a volume of kind {kind} cannot become a member while the volume is in use, because it answers in another way than the present members, and sessions rely on that; remove the volume, which leaves its members with their contents, and create it again of those that are to stay and the new one"
     )]
     OtherNature {
         /// The kind of the new member.

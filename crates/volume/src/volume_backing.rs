@@ -1,35 +1,37 @@
-//! A volume as the backing of a window, for caches and mirrors: a thread that runs commands on it.
+//! A volume as the backing of a window, for caches and mirrors: commands on it, in the thread of the session
+//! if that has a lane, else in a thread of the backing.
 //!
 //! ```text
-//!  client ── requests ──► Inbox ──► worker ── admit, execute, settle, release ──► volume below
-//!         ◄── done(id) ──────────── worker ◄── Inbox ◄── Relay ◄── done(ticket) ──┘
+//!  client ── requests ──► Jobs ── admit, execute, settle, release ──► volume below
+//!         ◄── done(id) ── Jobs ◄── Returns ◄── Relay ◄── done(ticket) ──┘
+//!
+//!  Jobs: one set in each lane whose thread uses the volume, one in the Worker
 //! ```
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+mod jobs;
+mod lane_queue;
+
+use std::collections::VecDeque;
 use std::fmt;
+use std::mem;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use block::{
-    Admission, Blocks, Completion, Completions, DataUse, Extent, Intent, Lba, Op, OpKind,
-    Persistence, ReadDest, Settled, Status, Ticket,
-};
-use memory::Charge;
-use window::{Backing, BackingClient, BackingError, BackingOp, Request};
+use block::Status;
+use window::{Backing, BackingClient, BackingError, Request};
 
-use crate::relay::{Connections, Relay};
+use crate::lanes::LaneDoor;
+use crate::lanes::places::{Given, LaneRequests, Places};
 use crate::{ManagedVolume, Platform, VolumeError};
 
-/// Commands on the volume at a time.
-const DEPTH: usize = 64;
-/// How long a request waits before it is tried again because the volume is busy.
-const BUSY_PAUSE: Duration = Duration::from_millis(2);
-/// How often a request is tried again before it fails: for 10 s.
-const BUSY_TRIES: u32 = 5000;
+use jobs::{Home, Jobs};
+use lane_queue::VolumeLaneQueue;
+
 /// How often [`Client::tick`] is called, as long as it asks for that.
 const TICK: Duration = Duration::from_millis(100);
+/// How long an end of the backing waits until lanes have passed their jobs on.
+const LANES_WAIT: Duration = Duration::from_secs(5);
 
 /// Whose requests a volume carries out.
 pub(crate) trait Client: BackingClient {
@@ -39,45 +41,65 @@ pub(crate) trait Client: BackingClient {
     }
 }
 
-/// Hands requests to the worker, and completions of the volume.
+/// Hands requests to the jobs of the calling thread, or to the worker.
 pub(crate) struct VolumeBacking {
     inbox: Mutex<Inbox>,
     has_mail: Condvar,
-    connections: Connections,
+    /// No queue in a lane is left.
+    have_left: Condvar,
+    places: Places,
 }
 
+/// What the worker is to do.
 #[derive(Default)]
 struct Inbox {
     requests: VecDeque<Request>,
-    completions: VecDeque<Completion>,
+    /// There are completions for jobs of the worker.
+    has_completions: bool,
     /// There are dirty blocks to be written in the background.
     has_dirty: bool,
+    /// Lanes in which jobs are to be made.
+    wanted: Vec<Arc<LaneDoor>>,
+    /// Jobs of lanes that have ended.
+    inherited: Vec<Jobs>,
     is_closing: bool,
+    /// Queues in lanes.
+    queues: usize,
 }
 
 /// What the worker takes out of the inbox, except for requests.
 struct Mail {
-    completions: VecDeque<Completion>,
     has_dirty: bool,
-    is_closing: bool,
+    wanted: Vec<Arc<LaneDoor>>,
+    inherited: Vec<Jobs>,
+    /// The worker is to end when nothing is left to do: no lane has jobs.
+    is_last: bool,
+}
+
+/// The thread of a backing.
+#[derive(Debug)]
+pub(crate) struct BackingThread {
+    backing: Arc<VolumeBacking>,
+    thread: JoinHandle<()>,
 }
 
 impl fmt::Debug for VolumeBacking {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "VolumeBacking({:?})", self.connections)
+        f.debug_struct("VolumeBacking").finish_non_exhaustive()
     }
 }
 
 impl VolumeBacking {
-    pub(crate) fn new(relay: &Arc<Relay>) -> Arc<Self> {
-        relay.join(1, |connections| Self {
+    pub(crate) fn new(platform: &Platform) -> Arc<Self> {
+        Arc::new(Self {
             inbox: Mutex::default(),
             has_mail: Condvar::new(),
-            connections,
+            have_left: Condvar::new(),
+            places: Places::new(&platform.lanes),
         })
     }
 
-    /// Starts the thread, which reports to `client`. It ends after [`close`](Self::close), when nothing is
+    /// Starts the thread. All jobs report to `client`. They end after [`close`](Self::close), when nothing is
     /// in flight.
     ///
     /// # Errors
@@ -88,26 +110,73 @@ impl VolumeBacking {
         client: Arc<dyn Client>,
         frame_bytes: usize,
         platform: &Platform,
-    ) -> Result<JoinHandle<()>, VolumeError> {
-        let charge = platform.budget.reserve((DEPTH * frame_bytes) as u64)?;
+    ) -> Result<BackingThread, VolumeError> {
+        let charge = platform.budget.reserve(Jobs::memory_bytes(frame_bytes))?;
+        let both = (volume, &client);
+        let relay = &platform.relay;
         let worker = Worker {
             backing: Arc::clone(self),
+            jobs: Jobs::new(self, both, relay, frame_bytes, Home::Worker, charge),
+            inherited: Vec::new(),
             volume: Arc::clone(volume),
             client,
-            jobs: (0..DEPTH).map(|_| Job::new(frame_bytes)).collect(),
-            free: (0..DEPTH).collect(),
-            backlog: VecDeque::new(),
-            timers: BinaryHeap::new(),
-            _charge: charge,
+            frame_bytes,
+            platform: platform.clone(),
         };
         let thread = thread::Builder::new().name("volume-backing".to_owned());
         let started = thread.spawn(move || worker.run());
-        started.map_err(VolumeError::Thread)
+        Ok(BackingThread {
+            backing: Arc::clone(self),
+            thread: started.map_err(VolumeError::Thread)?,
+        })
     }
 
-    /// The worker ends when it has carried out what was submitted.
+    /// All jobs end when they have carried out what was submitted. Waits for nothing.
     pub(crate) fn close(&self) {
         self.inbox().is_closing = true;
+        self.places.close();
+        self.has_mail.notify_one();
+    }
+
+    /// Has the worker carry requests out.
+    fn submit_to_worker(&self, requests: impl IntoIterator<Item = Request>) {
+        self.inbox().requests.extend(requests);
+        self.has_mail.notify_one();
+    }
+
+    fn ring_for_completions(&self) {
+        self.inbox().has_completions = true;
+        self.has_mail.notify_one();
+    }
+
+    /// Jobs in a lane are made: what is submitted in its thread goes to them from now on. Returns false if the
+    /// backing is being closed.
+    fn enter_lane(&self, lane: &LaneDoor, requests: &Arc<LaneRequests>) -> bool {
+        let mut inbox = self.inbox();
+        if inbox.is_closing {
+            return false;
+        }
+        inbox.queues += 1;
+        self.places.enter(lane, requests);
+        true
+    }
+
+    /// See [`Places::leave`].
+    fn leave_lane(&self, requests: &Arc<LaneRequests>) {
+        self.places.leave(requests);
+    }
+
+    /// The worker goes on with jobs of a lane.
+    fn inherit(&self, jobs: Jobs) {
+        self.inbox().inherited.push(jobs);
+        self.has_mail.notify_one();
+    }
+
+    /// A queue in a lane has ended.
+    fn end_queue(&self) {
+        self.inbox().queues -= 1;
+        self.have_left.notify_all();
+        // The worker ends last.
         self.has_mail.notify_one();
     }
 
@@ -116,10 +185,38 @@ impl VolumeBacking {
     }
 }
 
+impl BackingThread {
+    /// Waits after [`VolumeBacking::close`] until nothing is in flight. A thread with jobs of this backing does not
+    /// wait, since its lane must go on, nor is a lane waited for longer than [`LANES_WAIT`].
+    pub(crate) fn join(self) {
+        if self.backing.places.are_here() {
+            return;
+        }
+        let inbox = self.backing.inbox();
+        let has_lanes = |inbox: &mut Inbox| inbox.queues > 0;
+        let waited = self
+            .backing
+            .have_left
+            .wait_timeout_while(inbox, LANES_WAIT, has_lanes);
+        let (inbox, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let have_left = inbox.queues == 0;
+        drop(inbox);
+        if have_left {
+            // A panic of it has been reported; there is nothing left to wait for.
+            let _ = self.thread.join();
+        }
+    }
+}
+
 impl Backing for VolumeBacking {
     fn submit(&self, request: Request) {
-        self.inbox().requests.push_back(request);
-        self.has_mail.notify_one();
+        match self.places.give(request) {
+            Given::Here => return,
+            Given::Elsewhere => {}
+            // The request itself wakes the worker.
+            Given::ToOpen(lane) => self.inbox().wanted.push(lane),
+        }
+        self.submit_to_worker([request]);
     }
 
     fn wake_cleaner(&self) {
@@ -128,62 +225,16 @@ impl Backing for VolumeBacking {
     }
 }
 
-impl Completions for VolumeBacking {
-    fn done(&self, completion: Completion) {
-        self.inbox().completions.push_back(completion);
-        self.has_mail.notify_one();
-    }
-}
-
-/// Carries requests out.
+/// Carries out what threads without a lane request, and makes jobs in lanes.
 struct Worker {
     backing: Arc<VolumeBacking>,
+    jobs: Jobs,
+    /// Of lanes that have ended, until these are idle.
+    inherited: Vec<Jobs>,
     volume: Arc<dyn ManagedVolume>,
     client: Arc<dyn Client>,
-    jobs: Vec<Job>,
-    free: Vec<usize>,
-    /// Requests that wait for a free job.
-    backlog: VecDeque<Request>,
-    /// Jobs that go on at an instant.
-    timers: BinaryHeap<Reverse<(Instant, usize)>>,
-    _charge: Charge,
-}
-
-/// One command on the volume.
-struct Job {
-    request: Option<Request>,
-    stage: Stage,
-    generation: u32,
-    /// It is not reported before.
-    due: Option<Instant>,
-    tries: u32,
-    buffer: Box<[u8]>,
-}
-
-/// What a job waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    /// The end of a pause, to be admitted again.
-    Busy,
-    /// Its blocks.
-    Filling,
-    /// Its effects to be safe.
-    Settling,
-    /// The instant at which it is due, to be reported.
-    Over(Result<(), Status>),
-}
-
-impl Job {
-    fn new(frame_bytes: usize) -> Self {
-        Self {
-            request: None,
-            stage: Stage::Busy,
-            generation: 0,
-            due: None,
-            tries: 0,
-            buffer: vec![0; frame_bytes].into(),
-        }
-    }
+    frame_bytes: usize,
+    platform: Platform,
 }
 
 impl Worker {
@@ -192,22 +243,19 @@ impl Worker {
         let mut tick = None;
         loop {
             let mail = self.take_mail(tick);
-            for completion in mail.completions {
-                self.handle_completion(completion);
+            self.inherited.extend(mail.inherited);
+            self.jobs.turn();
+            for jobs in &mut self.inherited {
+                jobs.turn();
             }
-            let now = Instant::now();
-            self.fire_timers(now);
-            while !self.backlog.is_empty()
-                && let Some(at) = self.free.pop()
-            {
-                let job = &mut self.jobs[at];
-                job.request = self.backlog.pop_front();
-                job.tries = 0;
-                self.begin(at);
+            self.inherited.retain(|jobs| !jobs.is_idle());
+            for lane in mail.wanted {
+                self.open_in(&lane);
             }
-            if mail.is_closing && self.free.len() == DEPTH {
+            if mail.is_last && self.is_idle() {
                 return;
             }
+            let now = Instant::now();
             if mail.has_dirty {
                 tick = tick.or(Some(now + TICK));
             }
@@ -217,210 +265,57 @@ impl Worker {
         }
     }
 
+    fn is_idle(&self) -> bool {
+        self.jobs.is_idle() && self.inherited.is_empty()
+    }
+
     /// Waits for something to do, until `tick` or the next timer at the latest.
     fn take_mail(&mut self, tick: Option<Instant>) -> Mail {
-        let backing = Arc::clone(&self.backing);
-        let timer = self.timers.peek().map(|Reverse((at, _))| *at);
-        let is_over = self.free.len() == DEPTH;
-        let is_idle = |inbox: &mut Inbox| {
-            let may_end = inbox.is_closing && is_over;
-            let has_mail = !inbox.requests.is_empty() || !inbox.completions.is_empty();
-            !(has_mail || inbox.has_dirty || may_end)
+        let is_idle = self.is_idle();
+        let has_nothing = |inbox: &mut Inbox| {
+            let may_end = inbox.is_closing && inbox.queues == 0 && is_idle;
+            let has_mail = !inbox.requests.is_empty() || inbox.has_completions || inbox.has_dirty;
+            let of_lanes = !inbox.wanted.is_empty() || !inbox.inherited.is_empty();
+            !(has_mail || of_lanes || may_end)
         };
-        let left = [tick, timer].into_iter().flatten().min().map(|next| {
-            let now = Instant::now();
-            next.saturating_duration_since(now)
-        });
-        let inbox = backing.inbox();
-        let waited =
-            backing
-                .has_mail
-                .wait_timeout_while(inbox, left.unwrap_or(Duration::MAX), is_idle);
+        let timers = self.inherited.iter().chain([&self.jobs]);
+        let next = timers.filter_map(Jobs::due).chain(tick).min();
+        let left = next.map(|next| next.saturating_duration_since(Instant::now()));
+        let inbox = self.backing.inbox();
+        let waited = self.backing.has_mail.wait_timeout_while(
+            inbox,
+            left.unwrap_or(Duration::MAX),
+            has_nothing,
+        );
         let (mut inbox, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        self.backlog.append(&mut inbox.requests);
+        self.jobs.backlog().append(&mut inbox.requests);
+        inbox.has_completions = false;
         Mail {
-            completions: std::mem::take(&mut inbox.completions),
-            has_dirty: std::mem::take(&mut inbox.has_dirty),
-            is_closing: inbox.is_closing,
+            has_dirty: mem::take(&mut inbox.has_dirty),
+            wanted: mem::take(&mut inbox.wanted),
+            inherited: mem::take(&mut inbox.inherited),
+            is_last: inbox.is_closing && inbox.queues == 0,
         }
     }
 
-    fn fire_timers(&mut self, now: Instant) {
-        while let Some(&Reverse((at, job))) = self.timers.peek()
-            && at <= now
-        {
-            self.timers.pop();
-            match self.jobs[job].stage {
-                Stage::Over(result) => self.end(job, result),
-                _ => self.begin(job),
-            }
-        }
-    }
-
-    /// Has a job's request admitted.
-    fn begin(&mut self, at: usize) {
-        let job = &mut self.jobs[at];
-        job.generation = job.generation.wrapping_add(1);
-        job.due = None;
-        let request = job.request.expect("a job has a request");
-        if matches!(request.op, BackingOp::Write(_)) {
-            let len = request.range.len as usize;
-            // Copied, so that commands go on with the frame meanwhile.
-            self.client.fetch(request.id, 0, &mut job.buffer[..len]);
-        }
-        let extents = [self.extent_of(request)];
-        let intent = intent_of(request, &extents);
-        match self.volume.admit(Instant::now(), &intent, self.ticket(at)) {
-            Admission::Now => self.execute_now(at, None),
-            Admission::NotBefore(due) => self.execute_now(at, Some(due)),
-            Admission::Fail(Status::Busy, _) if self.jobs[at].tries < BUSY_TRIES => {
-                self.jobs[at].tries += 1;
-                self.jobs[at].stage = Stage::Busy;
-                let again = Instant::now() + BUSY_PAUSE;
-                self.timers.push(Reverse((again, at)));
-            }
-            Admission::Fail(status, due) => {
-                self.jobs[at].due = due;
-                self.finish(at, Err(status));
-            }
-            Admission::Later(due) => {
-                self.jobs[at].due = due;
-                self.jobs[at].stage = Stage::Filling;
-            }
-            Admission::NowThenSettle(due) => {
-                self.jobs[at].due = due;
-                self.execute_and_settle(at);
-            }
-        }
-    }
-
-    fn execute_now(&mut self, at: usize, due: Option<Instant>) {
-        self.jobs[at].due = due;
-        let result = self.execute(at);
-        self.finish(at, result);
-    }
-
-    /// Executes a job that holds a lease.
-    fn execute_and_settle(&mut self, at: usize) {
-        let executed = self.execute(at);
-        let is_read = self.jobs[at]
-            .request
-            .is_some_and(|it| it.op == BackingOp::Read);
-        let settled = match executed {
-            Ok(()) if !is_read => self.volume.settle(self.ticket(at)),
-            result => result.map(|()| Settled::Done),
+    /// Makes jobs in a lane whose thread has used the volume. If memory is short, the worker goes on with the
+    /// requests of that thread.
+    fn open_in(&self, lane: &Arc<LaneDoor>) {
+        let bytes = Jobs::memory_bytes(self.frame_bytes);
+        let Ok(charge) = self.platform.budget.reserve(bytes) else {
+            return;
         };
-        match settled {
-            Ok(Settled::Later) => self.jobs[at].stage = Stage::Settling,
-            settled => self.finish_lease(at, settled.map(drop)),
-        }
-    }
-
-    fn execute(&mut self, at: usize) -> Result<(), Status> {
-        let Job {
-            request, buffer, ..
-        } = &mut self.jobs[at];
-        let request = request.expect("a job has a request");
-        let shift = self.volume.geometry().block_size.shift();
-        let extent = extent(request, shift);
-        // Other requests may be longer than the buffer, which they do not use.
-        let len = (request.range.len as usize).min(buffer.len());
-        let buffer = &mut buffer[..len];
-        self.volume.execute(match request.op {
-            BackingOp::Read => Op::Read {
-                extent,
-                dest: ReadDest::Copy(buffer),
-            },
-            BackingOp::Write(_) => Op::Write {
-                extent,
-                data: buffer,
-            },
-            BackingOp::Flush => Op::Flush,
-            BackingOp::Discard => Op::Discard { extent },
-            BackingOp::WriteZeroes(unmap) => Op::WriteZeroes { extent, unmap },
-        })
-    }
-
-    fn handle_completion(&mut self, completion: Completion) {
-        let at = completion.ticket.slot as usize;
-        if completion.ticket != self.ticket(at) {
+        let home = Home::Lane(Arc::clone(lane));
+        let both = (&self.volume, &self.client);
+        let relay = &self.platform.relay;
+        let jobs = Jobs::new(&self.backing, both, relay, self.frame_bytes, home, charge);
+        let requests = Arc::default();
+        if !self.backing.enter_lane(lane, &requests) {
             return;
         }
-        match (self.jobs[at].stage, completion.result) {
-            (Stage::Filling, Ok(())) => self.execute_and_settle(at),
-            (Stage::Filling | Stage::Settling, result) => self.finish_lease(at, result),
-            (Stage::Busy | Stage::Over(_), _) => {}
-        }
-    }
-
-    fn finish_lease(&mut self, at: usize, result: Result<(), Status>) {
-        self.volume.release(self.ticket(at));
-        self.finish(at, result);
-    }
-
-    /// A job is over, but it may not be due yet.
-    fn finish(&mut self, at: usize, result: Result<(), Status>) {
-        match self.jobs[at].due.filter(|due| *due > Instant::now()) {
-            Some(due) => {
-                self.jobs[at].stage = Stage::Over(result);
-                self.timers.push(Reverse((due, at)));
-            }
-            None => self.end(at, result),
-        }
-    }
-
-    fn end(&mut self, at: usize, result: Result<(), Status>) {
-        let job = &mut self.jobs[at];
-        job.stage = Stage::Busy;
-        let request = job.request.take().expect("a job has a request");
-        let len = match request.op {
-            BackingOp::Read => request.range.len as usize,
-            _ => 0,
-        };
-        let result = result.map_err(meaning_of);
-        self.client
-            .done(request.id, result.map(|()| &job.buffer[..len]));
-        self.free.push(at);
-    }
-
-    fn extent_of(&self, request: Request) -> Extent {
-        extent(request, self.volume.geometry().block_size.shift())
-    }
-
-    fn ticket(&self, at: usize) -> Ticket {
-        Ticket {
-            connection: self.backing.connections.number(0),
-            slot: at as u32,
-            generation: self.jobs[at].generation,
-        }
-    }
-}
-
-fn extent(request: Request, shift: u32) -> Extent {
-    Extent::new(
-        Lba(request.range.offset >> shift),
-        Blocks(request.range.len >> shift),
-    )
-}
-
-fn intent_of(request: Request, extents: &[Extent; 1]) -> Intent<'_> {
-    let (kind, data_use, persistence) = match request.op {
-        BackingOp::Read => (OpKind::Read, DataUse::Read, Persistence::Volatile),
-        BackingOp::Write(persistence) => (OpKind::Write, DataUse::Overwrite, persistence),
-        BackingOp::Flush => (OpKind::Flush, DataUse::Flush, Persistence::Durable),
-        BackingOp::Discard => (OpKind::Discard, DataUse::Erase, Persistence::Volatile),
-        BackingOp::WriteZeroes(_) => (OpKind::Write, DataUse::Erase, Persistence::Volatile),
-    };
-    let extents: &[Extent] = match request.op {
-        BackingOp::Flush => &[],
-        _ => extents,
-    };
-    Intent {
-        kind,
-        extents,
-        len_bytes: request.range.len,
-        data_use,
-        persistence,
+        let queue = VolumeLaneQueue::new(&self.backing, requests, jobs);
+        // If the lane's thread has ended, the queue ends here and its jobs are inherited.
+        drop(lane.adopt(Box::new(queue)));
     }
 }
 
@@ -433,3 +328,5 @@ pub(crate) fn meaning_of(status: Status) -> BackingError {
         _ => BackingError::Other,
     }
 }
+#[cfg(test)]
+mod tests;

@@ -237,6 +237,13 @@ impl Frame {
         &mut memory[range]
     }
 
+    /// The bytes of a run of sectors are needed soon.
+    pub(crate) fn prefetch(&self, (first, count): (u32, u32), shift: u32) {
+        if let Some(memory) = &self.memory {
+            memory::prefetch(&memory[byte_range(first, count, shift)]);
+        }
+    }
+
     fn on(&mut self, event: FrameEvent) {
         let next = self.state.next(event);
         self.state =

@@ -38,12 +38,21 @@ impl Frames {
             .get_or_init(|| (0..1 << CHUNK_SHIFT).map(|_| Mutex::default()).collect());
     }
 
+    /// What is known about a frame is needed soon.
+    pub(crate) fn prefetch(&self, frame: u32) {
+        memory::prefetch_value(self.get(frame));
+    }
+
     /// Locks a frame. A panic under the lock leaves no half-changed frame that anyone would read: its
     /// state was asserted before its bytes changed.
     pub(crate) fn lock(&self, frame: u32) -> MutexGuard<'_, Frame> {
+        let frame = self.get(frame);
+        frame.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn get(&self, frame: u32) -> &Mutex<Frame> {
         let chunk = self.chunks[(frame >> CHUNK_SHIFT) as usize].get();
         let chunk = chunk.expect("a frame is prepared before its number is used");
-        let frame = &chunk[(frame & ((1 << CHUNK_SHIFT) - 1)) as usize];
-        frame.lock().unwrap_or_else(PoisonError::into_inner)
+        &chunk[(frame & ((1 << CHUNK_SHIFT) - 1)) as usize]
     }
 }

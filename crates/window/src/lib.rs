@@ -21,6 +21,7 @@ mod backing;
 mod cache;
 mod frame;
 mod frames;
+mod index;
 mod lease;
 mod options;
 mod s3fifo;

@@ -19,6 +19,7 @@ use memory::{Budget, Charge, MemoryError};
 use crate::backing::{Backing, BackingOp, Request, RequestId};
 use crate::cache::{Cache, CacheOptions};
 use crate::frames::Frames;
+use crate::index::FrameIndex;
 use crate::lease::{Lease, Stage};
 use crate::options::WindowOptions;
 use crate::sectors::SectorSet;
@@ -146,7 +147,7 @@ pub(crate) struct State {
     /// If frames are kept after their commands.
     cache: Option<Cache>,
     /// The frame of each window block that is in memory.
-    map: HashMap<u64, u32>,
+    map: FrameIndex,
     /// Frames without a window block that had one: those with memory at the end.
     free: VecDeque<u32>,
     /// How many of them have memory.
@@ -175,6 +176,8 @@ pub(crate) struct State {
 /// What is known about a frame besides its bytes.
 #[derive(Debug, Default)]
 struct Slot {
+    /// Which window block its frame holds, unless that is absent.
+    block: u64,
     /// How many leases keep it.
     leases: u32,
     waiters: Vec<Waiter>,
@@ -250,7 +253,7 @@ impl State {
             frames_with_memory: 0,
             slots: Vec::new(),
             cache,
-            map: HashMap::new(),
+            map: FrameIndex::new(),
             free: VecDeque::new(),
             idle_frames: 0,
             soon_free: 0,
@@ -277,7 +280,26 @@ impl State {
         if self.is_closed {
             return Err(Status::Gone);
         }
-        self.map.get(&block).copied().ok_or(Status::Busy)
+        self.find(block).ok_or(Status::Busy)
+    }
+
+    /// The frame that holds a window block, if one does.
+    fn find(&self, block: u64) -> Option<u32> {
+        let slots = &self.slots;
+        self.map.get(block, |frame| {
+            // All that is looked at next, at once.
+            memory::prefetch_value(&slots[frame as usize]);
+            self.frames.prefetch(frame);
+            slots[frame as usize].block == block
+        })
+    }
+
+    /// The bytes of window blocks are needed soon, if they are in memory.
+    pub(crate) fn prefetch(&self, extent: Extent) {
+        // What is longer is followed by the processor itself.
+        if let Some(piece) = self.shape.pieces(extent).next() {
+            self.find(piece.block);
+        }
     }
 
     /// The request of this name, which is in flight.
@@ -378,13 +400,17 @@ impl State {
         let shape = self.shape;
         self.scratch.clear();
         if shape.blocks_of(extent) > self.map.len() as u64 {
-            let touched = |block: u64| shape.extent_of(block).overlaps(extent);
-            let frames = self.map.iter().filter(|(block, _)| touched(**block));
-            self.scratch.extend(frames.map(|(_, frame)| *frame));
+            let slots = &self.slots;
+            let touched = |frame: &u32| {
+                let block = slots[*frame as usize].block;
+                shape.extent_of(block).overlaps(extent)
+            };
+            self.scratch.extend(self.map.frames().filter(touched));
         } else {
             let blocks = shape.pieces(extent).map(|piece| piece.block);
-            let frames = blocks.filter_map(|block| self.map.get(&block).copied());
-            self.scratch.extend(frames);
+            let mut scratch = std::mem::take(&mut self.scratch);
+            scratch.extend(blocks.filter_map(|block| self.find(block)));
+            self.scratch = scratch;
         }
     }
 }

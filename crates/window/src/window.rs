@@ -135,6 +135,13 @@ impl Window {
         self.state().admit(intent, ticket)
     }
 
+    /// See [`block::Volume::prefetch`].
+    pub fn prefetch(&self, extent: Extent) {
+        if self.check(extent, None).is_ok() {
+            self.state().prefetch(extent);
+        }
+    }
+
     /// See [`block::Volume::execute`].
     pub fn execute(&self, op: Op<'_>) -> Result<(), Status> {
         match op {

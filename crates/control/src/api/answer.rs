@@ -11,8 +11,13 @@ use serde::{Deserialize, Serialize};
 use server::{ErrorKind, ServerError};
 use utoipa::ToSchema;
 
+use super::role::Role;
+use super::tokens::{TokenView, TokensError};
 use crate::engine::{Comparison, Engine, EngineError};
 use crate::text::TextFault;
+
+/// The longest body of a request: definitions of some ten thousand volumes.
+pub(super) const BODY_MAX_BYTES: usize = 16 << 20;
 
 /// The body of every answer that is an error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -25,7 +30,7 @@ pub struct ErrorBody {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ErrorDetail {
     /// `not_found`, `conflict`, `invalid`, `exhausted`, `unavailable`, `unauthorized`,
-    /// `method_not_allowed`, `internal`.
+    /// `forbidden`, `method_not_allowed`, `internal`.
     pub kind: String,
     /// The reason and how to fix it, for people.
     pub message: String,
@@ -102,11 +107,34 @@ impl ApiError {
         Self {
             status: StatusCode::UNAUTHORIZED,
             kind: "unauthorized",
-            message: "the token is missing or wrong; send the header `Authorization: Bearer TOKEN`"
+            message: "the token is missing or wrong; send the header `Authorization: Bearer TOKEN`, or use a certificate that `ramport token create NAME --certificate` names"
                 .to_owned(),
             logged: None,
             force: Override::None,
         }
+    }
+
+    fn refuse(holder: &TokenView, why: &str) -> Self {
+        let TokenView { name, role, .. } = holder;
+        Self {
+            status: StatusCode::FORBIDDEN,
+            kind: "forbidden",
+            message: format!("the token {name} has the role {role}; {why}"),
+            logged: None,
+            force: Override::None,
+        }
+    }
+
+    pub(super) fn forbidden(holder: &TokenView, needed: Role) -> Self {
+        let why = format!(
+            "this request needs {needed}: use another token, or create one with `ramport token create NAME --role {needed}`"
+        );
+        Self::refuse(holder, &why)
+    }
+
+    pub(super) fn names_a_place(holder: &TokenView) -> Self {
+        let why = "requests with files of the daemon's machine or with other machines need administrator: use another token, or leave them out";
+        Self::refuse(holder, why)
     }
 
     pub(super) fn invalid(message: String) -> Self {
@@ -214,6 +242,19 @@ impl From<EngineError> for ApiError {
 impl From<ServerError> for ApiError {
     fn from(error: ServerError) -> Self {
         EngineError::from(error).into()
+    }
+}
+
+impl From<TokensError> for ApiError {
+    fn from(error: TokensError) -> Self {
+        let kind = match error {
+            TokensError::Exists(_) => ErrorKind::Conflict,
+            TokensError::Unknown(_) => ErrorKind::NotFound,
+            TokensError::Name(_) => ErrorKind::Invalid,
+            TokensError::TooMany => ErrorKind::Exhausted,
+            TokensError::File { .. } | TokensError::Damaged { .. } => ErrorKind::Unavailable,
+        };
+        Self::of_kind(kind, error.to_string(), Override::None)
     }
 }
 

@@ -5,18 +5,21 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 
 use axum::extract::connect_info::{ConnectInfo, Connected};
 use axum::extract::{Extension, Request};
-use axum::http::{Method, StatusCode};
+use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::Response;
 use axum::serve::IncomingStream;
 use percent_encoding::percent_decode_str;
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::UnixListener;
 use tracing::{Instrument, Span};
 
 use super::answer::Reason;
+use super::role::Role;
+use super::tokens::TokenView;
 
 /// The other end of a connection.
 #[derive(Clone, Copy, Debug)]
@@ -32,9 +35,13 @@ pub(super) enum Caller {
 pub(super) enum Entrance {
     /// The Unix socket at this path.
     Socket(String),
-    /// TCP, with the token of this name.
-    Token(String),
+    /// TCP, where requests carry tokens.
+    Network,
 }
+
+/// The names that a client's certificate proves on a connection.
+#[derive(Clone, Debug)]
+pub(super) struct CertificateNames(pub(super) Arc<[String]>);
 
 impl Connected<IncomingStream<'_, UnixListener>> for Caller {
     fn connect_info(stream: IncomingStream<'_, UnixListener>) -> Self {
@@ -46,28 +53,21 @@ impl Connected<IncomingStream<'_, UnixListener>> for Caller {
     }
 }
 
-impl Connected<IncomingStream<'_, TcpListener>> for Caller {
-    fn connect_info(stream: IncomingStream<'_, TcpListener>) -> Self {
-        Self::Remote(*stream.remote_addr())
-    }
-}
-
 /// The maximum length of a logged request line, in characters.
 const PATH_MAX_CHARS: usize = 1024;
 
-/// Handles a request in a span that names its sender, and logs the outcome if it asks for a change.
+/// Handles a request in a span that names its sender, and logs the outcome if it asks for a change or for
+/// secrets.
 pub(super) async fn log_changes(
     Extension(entrance): Extension<Entrance>,
     ConnectInfo(caller): ConnectInfo<Caller>,
     request: Request,
     next: Next,
 ) -> Response {
-    let changes = !matches!(
-        *request.method(),
-        Method::GET | Method::HEAD | Method::OPTIONS
-    );
-    let line = changes.then(|| shown(&request));
-    let span = span(caller, &entrance);
+    let uri = request.uri();
+    let needed = Role::needed(request.method(), uri.path(), uri.query());
+    let line = (needed > Role::ReadOnly).then(|| shown(&request));
+    let span = span(caller, &entrance, request.extensions().get());
     let response = next.run(request).instrument(span.clone()).await;
     if let Some(line) = line {
         span.in_scope(|| log_outcome(&line, &response));
@@ -76,16 +76,17 @@ pub(super) async fn log_changes(
 }
 
 /// The span of all lines that a request causes.
-fn span(caller: Caller, entrance: &Entrance) -> Span {
+fn span(caller: Caller, entrance: &Entrance, holder: Option<&TokenView>) -> Span {
     let (uid, pid, client) = match caller {
         Caller::Local { uid, pid } => (uid, pid, None),
         Caller::Remote(address) => (None, None, Some(address.to_string())),
     };
     let user = uid.and_then(|uid| user_name(uid, Path::new("/etc/passwd")));
-    let (socket, token) = match entrance {
-        Entrance::Socket(path) => (Some(path.as_str()), None),
-        Entrance::Token(name) => (None, Some(name.as_str())),
+    let socket = match entrance {
+        Entrance::Socket(path) => Some(path.as_str()),
+        Entrance::Network => None,
     };
+    let token = holder.map(|holder| holder.name.as_str());
     tracing::info_span!("request", user, uid, pid, socket, client, token)
 }
 

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::Mode;
 
+use super::tokens::TokensError;
+
 /// Who may use the Unix socket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum SocketOwner {
@@ -50,6 +52,9 @@ pub enum ListenError {
         /// What the system said.
         source: io::Error,
     },
+    /// The file of tokens cannot be used.
+    #[error(transparent)]
+    Tokens(#[from] TokensError),
     /// The thread cannot be made.
     #[error("cannot start the control thread: {0}")]
     Thread(#[source] io::Error),

@@ -3,13 +3,14 @@
 mod contents;
 mod members;
 mod shares;
+mod tokens;
 
 use axum::Json;
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{ConnectInfo, DefaultBodyLimit, Extension, Path, Query, Request, State};
+use axum::extract::{DefaultBodyLimit, Extension, Path, Query, State};
 use axum::http::{Method, StatusCode, Uri, header};
-use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::middleware::from_fn;
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use server::{Force, SessionId};
@@ -18,10 +19,12 @@ use utoipa::{IntoParams, Modify, OpenApi, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::answer::{ApiError, Applied, ErrorBody, call, read, with_error_body};
-use super::caller::{Caller, Entrance, log_changes};
+use super::access::{authenticate, authorize};
+use super::answer::{ApiError, Applied, BODY_MAX_BYTES, ErrorBody, call, read, with_error_body};
+use super::caller::{Entrance, log_changes};
+use super::metrics;
+use super::tokens::Tokens;
 use super::top::TopStreams;
-use super::{Token, metrics};
 use crate::definitions::{Definitions, Host, Nsid, NsidFault, Target, Volume};
 use crate::engine::{
     CapacityView, Engine, HostView, IfClosed, PortalPatch, PortalView, ReferralView, SessionView,
@@ -29,47 +32,25 @@ use crate::engine::{
 };
 use crate::text::parse;
 
-/// The longest body: definitions of some ten thousand volumes.
-const BODY_MAX_BYTES: usize = 16 << 20;
-
-/// The routes of `engine`. With a token, every request must carry it. Requests arrive at
-/// `entrance`.
+/// The routes of `engine`. Requests arrive at `entrance`; over TCP, each must carry one of `tokens`.
 pub(super) fn router(
     engine: &Engine,
     streams: &TopStreams,
     entrance: Entrance,
-    token: Option<Token>,
+    tokens: &Tokens,
 ) -> Router {
-    let router = Router::from(routes())
+    Router::from(routes())
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .layer(DefaultBodyLimit::max(BODY_MAX_BYTES))
         .layer(from_fn(with_error_body))
+        .layer(from_fn(authorize))
         .layer(from_fn(log_changes))
+        .layer(from_fn(authenticate))
         .layer(Extension(entrance))
         .layer(Extension(streams.clone()))
-        .with_state(engine.clone());
-    match token {
-        None => router,
-        Some(token) => router.layer(from_fn_with_state(token, check_token)),
-    }
-}
-
-/// Rejects requests without the token.
-async fn check_token(
-    State(token): State<Token>,
-    ConnectInfo(caller): ConnectInfo<Caller>,
-    request: Request,
-    next: Next,
-) -> Response {
-    let header = request.headers().get(header::AUTHORIZATION);
-    if header.is_some_and(|value| token.is_in(value.as_bytes())) {
-        return next.run(request).await;
-    }
-    if let Caller::Remote(peer) = caller {
-        tracing::warn!(%peer, "rejected a request whose token is missing or wrong");
-    }
-    ApiError::unauthorized().into_response()
+        .layer(Extension(tokens.clone()))
+        .with_state(engine.clone())
 }
 
 /// The OpenAPI document.
@@ -129,6 +110,8 @@ fn routes() -> OpenApiRouter<Engine> {
         ))
         .routes(routes!(list_referrals))
         .routes(routes!(get_referral, add_referral, remove_referral))
+        .routes(routes!(tokens::list_tokens))
+        .routes(routes!(tokens::create_token, tokens::remove_token))
         .routes(routes!(list_sessions))
         .routes(routes!(get_session, end_session))
         .routes(routes!(get_top))
@@ -152,7 +135,7 @@ struct BearerToken;
 
 impl Modify for BearerToken {
     fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
-        let description = "Needed over TCP: the content of the daemon's --api-token-file. The Unix socket needs none.";
+        let description = "Needed over TCP: a token that `ramport token create` or POST /v1/tokens/{name} returned, or the content of the daemon's --api-token-file. The Unix socket needs none.";
         let token = HttpBuilder::new()
             .scheme(HttpAuthScheme::Bearer)
             .description(Some(description));

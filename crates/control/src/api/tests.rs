@@ -1,4 +1,5 @@
 mod metrics;
+mod network;
 mod shares;
 mod top;
 mod unfinished;
@@ -30,6 +31,7 @@ impl Daemon {
         let config = ApiConfig {
             socket: socket.clone(),
             owner: SocketOwner::User,
+            tokens: folder.join("api-tokens"),
             tcp: None,
         };
         let api = Api::start(engine.clone(), config).expect("the interface starts");
@@ -199,6 +201,13 @@ POST   400 /v1/portals/nvme+tcp:%2F%2F127.0.0.1:4420%3Frdma=soft
 PATCH  404 /v1/portals/nvme+rdma:%2F%2F127.0.0.1:4420 {"rdma": "soft"}
 PATCH  400 /v1/portals/nvme+rdma:%2F%2F127.0.0.1:4420 {"rdma": "some"}
 GET    200 /v1/portals
+POST   201 /v1/tokens/ci {"role": "operator"}
+POST   409 /v1/tokens/ci {"role": "operator"}
+POST   400 /v1/tokens/a {"role": "root"}
+POST   400 /v1/tokens/a%20b {"role": "read-only"}
+GET    200 /v1/tokens
+DELETE 204 /v1/tokens/ci
+DELETE 404 /v1/tokens/ci
 POST   201 /v1/portals/nfs:%2F%2F127.0.0.1:0
 POST   201 /v1/shares/db {"quota": "8M", "options": "rw,no_root_squash"}
 POST   409 /v1/shares/db {}
@@ -652,35 +661,6 @@ fn a_failed_apply_undoes_everything() {
 }
 
 #[test]
-fn requests_over_tcp_need_the_token() {
-    let daemon = Daemon::start();
-    let file = daemon.folder.join("token");
-    let write = |secret: &str| {
-        std::fs::write(&file, secret).expect("written");
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
-        std::fs::set_permissions(&file, mode).expect("set");
-        Token::read(&file).expect("a token")
-    };
-    let right = write("a-secret-of-some-length");
-    let wrong = write("another-secret-of-length");
-    let config = ApiConfig {
-        socket: daemon.folder.join("second"),
-        owner: SocketOwner::User,
-        tcp: Some(("127.0.0.1:0".parse().expect("an address"), right.clone())),
-    };
-    let api = Api::start(daemon.engine.clone(), config).expect("starts");
-    let address = api.tcp_address().expect("an address").to_string();
-    let ask = |token| {
-        let client = Client::new(Endpoint::Tcp(address.clone(), token)).expect("a client");
-        client.get::<Value>("/v1/status")
-    };
-    assert!(ask(right).is_ok());
-    let refused = ask(wrong).expect_err("refused");
-    assert!(matches!(refused, ClientError::Refused { kind, .. } if kind == "unauthorized"));
-    api.stop();
-}
-
-#[test]
 fn the_socket_is_for_its_owner_alone() {
     let daemon = Daemon::start();
     let socket = daemon.folder.join("socket");
@@ -690,6 +670,7 @@ fn the_socket_is_for_its_owner_alone() {
     let config = ApiConfig {
         socket,
         owner: SocketOwner::User,
+        tokens: daemon.folder.join("api-tokens"),
         tcp: None,
     };
     let second = Api::start(daemon.engine.clone(), config);

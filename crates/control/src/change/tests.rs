@@ -113,3 +113,27 @@ fn changes_are_shown_by_field() {
         ]
     );
 }
+
+#[test]
+fn changes_show_no_secret() {
+    let host = |letter: &str| {
+        let secret = format!("DHHC-1:00:{}:", letter.repeat(48));
+        let psk = format!("NVMeTLSkey-1:01:{}:", letter.repeat(48));
+        format!(
+            "[hosts.\"nqn.2014-08.org.example:h\"]\n\
+             chap = {{ user = \"u\", secret = \"{a}\", mutual = {{ user = \"t\", secret = \"{b}\" }} }}\n\
+             dhchap = {{ secret = \"{secret}\", other_secret = \"{secret}\", ctrl_secret = \"{secret}\" }}\n\
+             tls = {{ psk = \"{psk}\", other_psk = \"{psk}\" }}\n",
+            a = letter.repeat(16),
+            b = letter.repeat(17),
+        )
+    };
+    let [before, after] = ["q", "z"].map(|letter| toml::from_str(&host(letter)).expect("TOML"));
+    let nothing = Definitions::default();
+    for (before, after) in [(&nothing, &before), (&before, &after), (&after, &nothing)] {
+        for line in describe(before, &before.changes_to(after)) {
+            let shown = ["qqqq", "zzzz"].iter().any(|secret| line.contains(secret));
+            assert!(!shown, "{line}");
+        }
+    }
+}

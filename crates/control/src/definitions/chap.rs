@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 
 use super::dhchap::DhChap;
 use super::secret::{Secret, SecretFault, SecretFileError};
+use super::tls::Tls;
 use super::{DefinitionFault, Definitions, Host, Target};
 use crate::text::Text;
 
@@ -193,6 +194,13 @@ impl Host {
         if self.dhchap.as_mut().is_some_and(|own| !own.fill_in(dhchap)) {
             return Err(DefinitionFault::HiddenSecret { owner: owner() });
         }
+        if self.tls.as_ref().is_some_and(Tls::is_unread) {
+            return Err(DefinitionFault::UnreadSecret { owner: owner() });
+        }
+        let tls = known.and_then(|host| host.tls.as_ref());
+        if self.tls.as_mut().is_some_and(|own| !own.fill_in(tls)) {
+            return Err(DefinitionFault::HiddenSecret { owner: owner() });
+        }
         let known = known.and_then(|host| host.chap.as_ref());
         fill_in(&mut self.chap, known, owner)
     }
@@ -233,7 +241,9 @@ impl Definitions {
     fn secrets_mut(&mut self) -> impl Iterator<Item = &mut Secret> {
         let of_hosts = self.hosts.values_mut().flat_map(|host| {
             let chap = host.chap.iter_mut().flat_map(Chap::secrets_mut);
-            chap.chain(host.dhchap.iter_mut().flat_map(DhChap::secrets_mut))
+            let dhchap = host.dhchap.iter_mut().flat_map(DhChap::secrets_mut);
+            let tls = host.tls.iter_mut().flat_map(Tls::secrets_mut);
+            chap.chain(dhchap).chain(tls)
         });
         let of_targets = self.targets.values_mut();
         let of_targets = of_targets.flat_map(|target| target.chap.iter_mut());

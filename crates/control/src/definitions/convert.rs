@@ -10,7 +10,7 @@ use server::{
 use volume::{ByteSize, VolumeKind, VolumeSpec, WriteLock};
 
 use super::fault::DefinitionFault;
-use super::{Access, Chap, Definitions, DhChap, Host, Nsid, Target, ToldBy, Volume};
+use super::{Access, Chap, Definitions, DhChap, Host, Nsid, Target, Tls, ToldBy, Volume};
 use crate::text::Text;
 
 /// The highest LUN that a host can be shown: those that need no more than one level and 14 bits.
@@ -267,6 +267,14 @@ impl Host {
             let host = name.clone();
             return Err(DefinitionFault::DhChap { host, fault });
         }
+        // A key is looked up by the name that the host sends.
+        if self.tls.is_some() && (is_iscsi || self.told_by == ToldBy::Address) {
+            return Err(DefinitionFault::TlsWithoutNqn { host: name.clone() });
+        }
+        if let Some(Err(fault)) = self.tls.as_ref().map(Tls::check) {
+            let host = name.clone();
+            return Err(DefinitionFault::TlsKey { host, fault });
+        }
         check_chap(self.chap.as_ref(), || ChapOwner::Host(name.clone()))
     }
 
@@ -281,7 +289,13 @@ impl Host {
             host: name.clone(),
             fault,
         })?;
+        let tls = self.tls.as_ref().map(Tls::to_server).transpose();
+        let tls = tls.map_err(|fault| ServerError::TlsKey {
+            host: name.clone(),
+            fault,
+        })?;
         Ok(HostDefinition {
+            tls,
             name: name.clone(),
             told_by: self.told_by.into(),
             addresses: self.addresses.iter().map(|range| range.0).collect(),

@@ -1,7 +1,8 @@
 //! How definitions can be invalid.
 
 use server::{
-    ChapFault, ChapOwner, DhChapSecretError, HostName, ShareName, TargetName, VolumeName,
+    ChapFault, ChapOwner, DhChapSecretError, HostName, ShareName, TargetName, TlsKeyError,
+    VolumeName,
 };
 use volume::SpecError;
 use volume::filters::FaultError;
@@ -104,6 +105,22 @@ pub enum DefinitionFault {
         "host {host} has dhchap, but its name is an IQN and iSCSI does not use DH-HMAC-CHAP; use chap, or the host's NQN"
     )]
     DhChapOverIscsi {
+        /// The host.
+        host: HostName,
+    },
+    /// A key for TLS is invalid.
+    #[error("host {host}: {fault}")]
+    TlsKey {
+        /// The host.
+        host: HostName,
+        /// What is wrong.
+        fault: TlsKeyError,
+    },
+    /// A key for TLS of a host that sends no NQN.
+    #[error(
+        "host {host} has tls, which is only for NVMe hosts that are identified by their name; use the host's NQN and leave out told_by"
+    )]
+    TlsWithoutNqn {
         /// The host.
         host: HostName,
     },

@@ -157,6 +157,38 @@ impl Definitions {
             .map_err(|error| ParentFault::Members(error.to_string()))
     }
 
+    /// `to` as the new definition of `name`, with those of the volumes behind it that grow with it, if it is a
+    /// cache that grows.
+    pub(crate) fn with_cached(
+        &self,
+        name: &VolumeName,
+        to: Volume,
+    ) -> BTreeMap<Text<VolumeName>, Volume> {
+        let mut changed = BTreeMap::new();
+        let mut next = Some((Text(name.clone()), to));
+        while let Some((name, volume)) = next.take() {
+            let grows = self
+                .volumes
+                .get(&name)
+                .is_some_and(|from| from.size < volume.size);
+            if grows && matches!(volume.kind.0, VolumeKind::Cache { .. }) {
+                let behind = self.parents_of(&volume).next();
+                next = behind.map(|(of, behind)| {
+                    let size = behind.size.max(volume.size);
+                    (
+                        of.clone(),
+                        Volume {
+                            size,
+                            ..behind.clone()
+                        },
+                    )
+                });
+            }
+            changed.insert(name, volume);
+        }
+        changed
+    }
+
     /// Fills in the sizes of volumes that hold others, which may be left out.
     pub(crate) fn fill_in_sizes_over_members(&mut self) -> Result<(), DefinitionFault> {
         let mut holding: Vec<_> = self.depths().into_iter().collect();

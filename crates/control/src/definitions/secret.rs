@@ -5,7 +5,8 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use server::{ChapFault, ChapSecret, DhChapSecret, DhChapSecretError};
+use server::{ChapFault, ChapSecret, DhChapSecret, DhChapSecretError, TlsKey, TlsKeyError};
+use zeroize::Zeroizing;
 
 use super::HIDDEN_SECRET;
 use crate::secret_file::is_exposed;
@@ -19,14 +20,14 @@ pub(crate) enum SecretFault {
     Twice,
 }
 
-/// A secret of CHAP or DH-HMAC-CHAP. The state file and backups contain the secret itself, all other output
+/// A secret of CHAP or DH-HMAC-CHAP. It is erased from memory when it drops. The state file and backups contain the secret itself, all other output
 /// [`Secret::HIDDEN`]. As input, `HIDDEN` means the secret that is stored already.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Written);
 
 #[derive(Clone, PartialEq, Eq)]
 enum Written {
-    Text(String),
+    Text(Zeroizing<String>),
     /// In a file that was not read yet.
     File(PathBuf),
 }
@@ -62,7 +63,7 @@ impl Secret {
 
     /// A secret.
     pub fn new(text: impl Into<String>) -> Self {
-        Self(Written::Text(text.into()))
+        Self(Written::Text(Zeroizing::new(text.into())))
     }
 
     /// Reads a secret: the first line of a file that its owner alone may read.
@@ -82,7 +83,7 @@ impl Secret {
 
     /// Reads a secret: the first line.
     pub fn read_from(source: impl Read) -> io::Result<Self> {
-        let mut line = String::new();
+        let mut line = Zeroizing::new(String::new());
         BufReader::new(source.take(SECRET_LINE_MAX_BYTES)).read_line(&mut line)?;
         Ok(Self::new(line.trim_end_matches(['\r', '\n'])))
     }
@@ -112,7 +113,7 @@ impl Secret {
 
     pub(super) fn into_form(self) -> (Option<String>, Option<PathBuf>) {
         match self.0 {
-            Written::Text(text) => (Some(text), None),
+            Written::Text(text) => (Some(text.as_str().to_owned()), None),
             Written::File(file) => (None, Some(file)),
         }
     }
@@ -131,7 +132,7 @@ impl Secret {
     }
 
     pub(super) fn is_hidden(&self) -> bool {
-        matches!(&self.0, Written::Text(text) if text == Self::HIDDEN)
+        matches!(&self.0, Written::Text(text) if **text == *Self::HIDDEN)
     }
 
     pub(super) fn is_unread(&self) -> bool {
@@ -154,6 +155,13 @@ impl Secret {
         match &self.0 {
             Written::Text(text) => text.parse(),
             Written::File(_) => Err(DhChapSecretError::Form),
+        }
+    }
+
+    pub(super) fn to_tls_key(&self) -> Result<TlsKey, TlsKeyError> {
+        match &self.0 {
+            Written::Text(text) => text.parse(),
+            Written::File(_) => Err(TlsKeyError::Form),
         }
     }
 

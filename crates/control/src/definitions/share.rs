@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::num::NonZeroU64;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use server::{AddressRange, ShareDefinition, ShareName};
@@ -16,14 +17,19 @@ use crate::text::{Size, Text};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Share {
-    /// What holds its files: `ramfs`, memory of the daemon. It cannot be changed later.
+    /// What holds its files: `ramfs`, memory of the daemon; `dir`, a directory of the machine. It cannot
+    /// be changed later.
     #[schema(inline, default = "ramfs")]
     pub kind: ShareKind,
-    /// The memory that its files may take, at least 1 MiB; absent: what the memory budget has.
+    /// For `dir`: the absolute path of the directory, which exists. It cannot be changed later.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "/srv/db")]
+    pub path: Option<PathBuf>,
+    /// For `ramfs`: the memory that its files may take, at least 1 MiB; absent: what the memory budget has.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "8G")]
     pub quota: Option<Size>,
-    /// How many files, directories and links it may hold.
+    /// For `ramfs`: how many files, directories and links it may hold.
     #[schema(value_type = u64, default = 1_048_576)]
     pub files_max: NonZeroU64,
     /// Addresses and ranges from which clients may use it. Without a list it is not served through
@@ -48,12 +54,15 @@ pub enum ShareKind {
     /// Memory of the daemon. Files are lost when it ends.
     #[default]
     Ramfs,
+    /// A directory of the machine. Files stay in it.
+    Dir,
 }
 
 impl fmt::Display for ShareKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Ramfs => "ramfs",
+            Self::Dir => "dir",
         })
     }
 }
@@ -68,6 +77,7 @@ impl Default for Share {
     fn default() -> Self {
         Self {
             kind: ShareKind::default(),
+            path: None,
             quota: None,
             files_max: FILES_MAX,
             clients: Vec::new(),
@@ -77,8 +87,24 @@ impl Default for Share {
 }
 
 /// What is wrong with a share.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShareFault {
+    /// A directory is needed.
+    #[error(
+        "a share of kind dir needs a directory; give its absolute path: --path /srv/NAME, or path = \"/srv/NAME\" in definitions"
+    )]
+    NoPath,
+    /// A directory is for another kind.
+    #[error("a path is for kind dir; leave it out, or choose --kind dir")]
+    Path,
+    /// The daemon's working folder means nothing to others.
+    #[error("path {} is not absolute; give the path from / on, as the daemon sees it", .0.display())]
+    RelativePath(PathBuf),
+    /// A limit that a directory does not have.
+    #[error(
+        "a quota of bytes or files is for kind ramfs; leave it out, and limit the directory with a quota of its file system"
+    )]
+    DirQuota,
     /// The quota is below the minimum.
     #[error("quota {given} is too small; choose a size of at least {QUOTA_MIN}, or leave it out")]
     Quota {
@@ -89,6 +115,17 @@ pub enum ShareFault {
 
 impl Share {
     pub(crate) fn check(&self) -> Result<(), ShareFault> {
+        match (self.kind, &self.path) {
+            (ShareKind::Ramfs, Some(_)) => return Err(ShareFault::Path),
+            (ShareKind::Dir, None) => return Err(ShareFault::NoPath),
+            (ShareKind::Dir, Some(path)) if !path.is_absolute() => {
+                return Err(ShareFault::RelativePath(path.clone()));
+            }
+            (ShareKind::Dir, Some(_)) if self.quota.is_some() || self.files_max != FILES_MAX => {
+                return Err(ShareFault::DirQuota);
+            }
+            (ShareKind::Ramfs, None) | (ShareKind::Dir, Some(_)) => {}
+        }
         match self.quota {
             Some(Size(bytes)) if bytes < QUOTA_MIN.0 => Err(ShareFault::Quota {
                 given: ByteSize(bytes),
@@ -105,6 +142,10 @@ impl Share {
                 ShareKind::Ramfs => server::ShareKind::Ramfs {
                     quota_bytes: self.quota.map(|quota| quota.0),
                     files_max: self.files_max.get(),
+                },
+                // Definitions were checked before they became steps.
+                ShareKind::Dir => server::ShareKind::Dir {
+                    path: self.path.clone().unwrap_or_default(),
                 },
             },
             options: self.options.0.into(),

@@ -339,12 +339,6 @@ fn invalid_values_are_refused_with_a_hint() {
             "NVMe does not use CHAP",
         ),
         ("[hosts.h]\naddresses = [\"1.2.3.4/40\"]", "from 0 to 32"),
-        ("[shares.db]\nquota = \"8\"", "at least 1 MiB"),
-        ("[shares.db]\nfiles_max = 0", "nonzero"),
-        ("[shares.db]\nkind = \"dir\"", "expected `ramfs`"),
-        ("[shares.db]\nclients = [\"host\"]", "is not an IP address"),
-        ("[shares.db]\noptions = \"rw,krb5\"", "use rw, ro, sync"),
-        ("[shares.\"..\"]", "choose another"),
         (
             "[volumes.a]\nsize = \"1G\"\nfilters = { fault = { rules = [{ status = \"busy\", every = 1, per_million = 1 }] } }",
             "keep one of them",
@@ -353,6 +347,35 @@ fn invalid_values_are_refused_with_a_hint() {
             "[volumes.a]\nsize = \"1G\"\nfilters = { fault = { rules = [{ status = \"busy\", per_million = 2000000 }] } }",
             "at most 1000000",
         ),
+    ] {
+        let told = fault(text);
+        assert!(told.contains(hint), "{text}: {told}");
+    }
+}
+
+#[test]
+fn invalid_values_of_shares_are_refused_with_a_hint() {
+    for (text, hint) in [
+        ("[shares.db]\nquota = \"8\"", "at least 1 MiB"),
+        ("[shares.db]\nfiles_max = 0", "nonzero"),
+        ("[shares.db]\nkind = \"disk\"", "expected `ramfs` or `dir`"),
+        ("[shares.db]\nkind = \"dir\"", "needs a directory"),
+        ("[shares.db]\npath = \"/srv/db\"", "for kind dir"),
+        (
+            "[shares.db]\nkind = \"dir\"\npath = \"srv\"",
+            "path srv is not absolute",
+        ),
+        (
+            "[shares.db]\nkind = \"dir\"\npath = \"/srv\"\nquota = \"8G\"",
+            "for kind ramfs",
+        ),
+        (
+            "[shares.db]\nkind = \"dir\"\npath = \"/srv\"\nfiles_max = 5",
+            "for kind ramfs",
+        ),
+        ("[shares.db]\nclients = [\"host\"]", "is not an IP address"),
+        ("[shares.db]\noptions = \"rw,krb5\"", "use rw, ro, sync"),
+        ("[shares.\"..\"]", "choose another"),
     ] {
         let told = fault(text);
         assert!(told.contains(hint), "{text}: {told}");

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use rustix::net::{AddressFamily, SocketType, bind, socket_with, sockopt};
 use server::{Force, PortalDefinition, ServerError, TargetName, VolumeName};
-use volume::{ByteSize, VolumeSpec};
+use volume::{ByteSize, VolumeKind, VolumeSpec};
 
 use super::saves::check_folder;
 use super::verbs::fill_in_size;
@@ -113,6 +113,8 @@ impl Engine {
                 Step::ChangeMembers { name, from, to } => {
                     self.check_new_members(name, from, to, force)?;
                 }
+                Step::ReleaseMembers(name, _) => self.server().check_release(name)?,
+                Step::SetSettings { name, to, .. } => self.server().check_settings(name, to)?,
                 Step::RemoveTarget(name, _) | Step::Detach(name, ..) => {
                     self.guard_target(name, force)?;
                 }
@@ -133,7 +135,7 @@ impl Engine {
     /// be lost.
     fn flush_removed(&self, steps: &[Step]) -> Result<(), ServerError> {
         let mut removed = steps.iter().filter_map(|step| match step {
-            Step::RemoveVolume(name, _) => Some(name),
+            Step::RemoveVolume(name, _) | Step::ReleaseMembers(name, _) => Some(name),
             _ => None,
         });
         removed.try_for_each(|name| self.server().flush_volume(name))
@@ -169,7 +171,7 @@ impl Engine {
         Ok(())
     }
 
-    /// What thick volumes take has to be free before anything is removed.
+    /// What thick volumes and caches take has to be free before anything is removed.
     fn check_budget(&self, steps: &[Step]) -> Result<(), ServerError> {
         let taken = |step: &Step| match step {
             Step::CreateVolume(_, volume) => volume.spec().reserved_bytes(),
@@ -179,15 +181,21 @@ impl Engine {
                 to_bytes,
             } => match self.defined_volume(name) {
                 Ok(volume) => {
-                    let reserved_bytes = |bytes| {
-                        let size = ByteSize(bytes);
-                        let spec = VolumeSpec {
-                            size,
-                            ..volume.spec()
-                        };
-                        spec.reserved_bytes()
+                    let of_size = |bytes| VolumeSpec {
+                        size: ByteSize(bytes),
+                        ..volume.spec()
                     };
-                    reserved_bytes(*to_bytes).saturating_sub(reserved_bytes(*from_bytes))
+                    added_bytes(&of_size(*from_bytes), &of_size(*to_bytes))
+                }
+                Err(_) => 0,
+            },
+            Step::SetSettings { name, from, to } => match self.defined_volume(name) {
+                Ok(volume) => {
+                    let of_kind = |kind: &VolumeKind| VolumeSpec {
+                        kind: kind.clone(),
+                        ..volume.spec()
+                    };
+                    added_bytes(&of_kind(from), &of_kind(to))
                 }
                 Err(_) => 0,
             },
@@ -203,6 +211,11 @@ impl Engine {
         }
         Ok(())
     }
+}
+
+/// What a volume takes of the budget that becomes another.
+fn added_bytes(from: &VolumeSpec, to: &VolumeSpec) -> u64 {
+    to.reserved_bytes().saturating_sub(from.reserved_bytes())
 }
 
 /// Whether portals over TCP could listen now. An address that another portal gives up is free by

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
-use server::{Force, PortalDefinition, ServerError};
+use server::{Force, PortalAuth, PortalDefinition, ServerError, TlsPolicy, Transport};
 use utoipa::ToSchema;
 
 use super::{Engine, EngineError};
@@ -19,6 +19,14 @@ pub struct PortalPatch {
     /// What is to carry RDMA. Hosts of the portal connect again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rdma: Option<RdmaChoice>,
+    /// Whether hosts of an NVMe/TCP portal use TLS: `off`, `allowed` or `required`. Hosts connect
+    /// again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "required")]
+    pub tls: Option<Text<TlsPolicy>>,
+    /// Whether all hosts have to authenticate, for discovery too. Hosts of the portal connect again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub require_auth: Option<bool>,
 }
 
 /// What to do with a portal that cannot be opened on this machine at present.
@@ -62,9 +70,26 @@ impl Engine {
         let mut store = self.begin();
         let from = self.defined_portal(portal)?;
         let rdma = patch.rdma.map_or(from.0.rdma, server::RdmaChoice::from);
-        let to = Portal(PortalDefinition { rdma, ..from.0 });
+        let auth = match patch.require_auth {
+            None => from.0.auth,
+            Some(true) => PortalAuth::Required,
+            Some(false) => PortalAuth::ByHost,
+        };
+        let tls = patch.tls.map_or(from.0.tls, |tls| tls.0);
+        let to = Portal(PortalDefinition {
+            rdma,
+            auth,
+            tls,
+            ..from.0
+        });
         if !from.0.transport.is_rdma() && patch.rdma.is_some() {
             return Err(ServerError::NoRdma(to.0).into());
+        }
+        if from.0.transport != Transport::NvmeTcp && patch.tls.is_some() {
+            return Err(ServerError::NoTls(to.0).into());
+        }
+        if auth == PortalAuth::Required && from.0.transport.is_nfs() {
+            return Err(ServerError::NoAuthentication(to.0).into());
         }
         if from != to {
             let changes = vec![
@@ -85,20 +110,15 @@ impl Engine {
         self.commit(&mut store, vec![change], Force::No, |_| false)
     }
 
-    /// The portal with that URL. If the URL does not choose an RDMA provider, any provider matches.
+    /// The portal with that URL, which may leave options out.
     pub(super) fn defined_portal(&self, portal: Portal) -> Result<Portal, ServerError> {
         let definitions = self.read();
         let mut candidates = definitions.portals.iter().map(|defined| defined.0);
         if definitions.portals.contains(&Text(portal)) {
             return Ok(portal);
         }
-        let unsaid = server::RdmaChoice::default();
-        let is_meant = |defined: &Portal| {
-            let rdma = unsaid;
-            PortalDefinition { rdma, ..defined.0 } == portal.0
-        };
         candidates
-            .find(is_meant)
+            .find(|defined| defined.0.is_named(&portal.0))
             .ok_or(ServerError::UnknownPortal(portal.0))
     }
 
@@ -120,6 +140,22 @@ impl Engine {
     /// Whether a portal is defined that is not open.
     pub fn has_closed_portals(&self) -> bool {
         !self.closed_portals().is_empty()
+    }
+
+    /// Tries again to serve the shares that are unavailable.
+    pub fn retry_shares(&self) {
+        if self
+            .server()
+            .shares()
+            .iter()
+            .all(|share| share.problem.is_none())
+        {
+            return;
+        }
+        let _store = self.begin();
+        for share in self.server().retry_shares() {
+            tracing::info!(%share, "a share that was unavailable is served now");
+        }
     }
 
     /// Tries again to open the portals that are not open. Returns how many are still closed.

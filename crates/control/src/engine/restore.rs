@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use server::{Force, PortalDefinition, Server, ServerError, VolumeName};
+use server::{Force, PortalDefinition, Server, ServerError, ShareName, VolumeName};
 use volume::VolumeKind;
 
 use super::save_states::SaveStates;
 use super::{LostContents, steps};
 use crate::definitions::Definitions;
-use crate::plan::{Phase, PlanError, Step, plan};
+use crate::plan::{Phase, PlanError, ShareStep, Step, plan};
 use crate::saved_state::SavedState;
 
 /// Why the state file cannot be restored.
@@ -29,8 +29,8 @@ pub enum RestoreError {
 }
 
 /// Takes every step from nothing to what was kept. A portal whose address is not there (yet), or
-/// has no provider of RDMA, stays closed: those are returned with the reason. Everything else has
-/// to work. Reservations are back before hosts can come.
+/// has no provider of RDMA, stays closed: those are returned with the reason. A share whose directory
+/// cannot be served is unavailable. Everything else has to work. Reservations are back before hosts can come.
 pub(super) fn restore(
     server: &Server,
     saved: &SavedState,
@@ -111,11 +111,24 @@ fn warn_of_members(server: &Server, name: &VolumeName) {
     }
 }
 
+/// Logs why a share is not served, if its directory could not be opened.
+fn warn_of_share(server: &Server, name: &ShareName) {
+    let problem = server.share(name).ok().and_then(|info| info.problem);
+    if let Some(problem) = problem {
+        tracing::error!(share = %name, problem, "a share is unavailable; it is tried again");
+    }
+}
+
 fn take(server: &Server, step: &Step) -> Result<(), RestoreError> {
     let taken = match step {
         Step::CreateVolume(name, volume) => {
             let identity = volume.identity.to_server();
             server.restore_volume(name.clone(), identity, &volume.spec())
+        }
+        Step::Share(name, ShareStep::Create(share)) => {
+            let restored = server.restore_share(share.to_server(name));
+            warn_of_share(server, name);
+            restored
         }
         _ => steps::take(server, step, Force::No).map(drop),
     };

@@ -5,15 +5,14 @@ mod early;
 mod schedule;
 mod view;
 
-use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use server::{Availability, Force, ServerError, VolumeName};
-use volume::{IfDamaged, Progress, Replace, RestoreError, Restored, SaveError, SaveId, Saved};
-use volume::{VolumeKind, Wanted, WriteError};
+use volume::{IfDamaged, Progress, Replace, RestoreError, Restored, SaveError, SaveId, SaveMode};
+use volume::{Saved, Target, VolumeKind, Wanted, WriteError};
 
 use super::busy::BusyGuard;
 use super::save_states::Restoration;
@@ -62,9 +61,20 @@ impl Engine {
             Force::No => Replace::SameLineage,
             Force::Yes => Replace::AnySave,
         };
+        // Who asks for a save gets a complete file.
+        let mode = match file {
+            Some(_) => SaveMode::Single,
+            None => SaveMode::Complete,
+        };
+        let target = Target {
+            path: &path,
+            replace,
+            mode,
+            prepare: lower_priority,
+        };
         let mut turn = self.save_turn(name)?;
         let note = &mut |progress| turn.note(progress);
-        let (saved, took) = at_low_priority(|| self.write_save(name, &path, replace, note))??;
+        let (saved, took) = self.write_save(name, &target, note)?;
         Ok(SavedView::new(&path, saved, took))
     }
 
@@ -147,7 +157,7 @@ impl Engine {
                 progress(&name, done);
                 ControlFlow::Continue(())
             };
-            let saved = self.write_save(&name, &path, Replace::SameLineage, note);
+            let saved = self.write_save(&name, &cheapest(&path), note);
             if let Ok((saved, _)) = saved
                 && let Err(error) = self.set_shutdown_save(&name, Some(saved.id))
             {
@@ -217,23 +227,23 @@ impl Engine {
     fn write_save(
         &self,
         name: &VolumeName,
-        path: &Path,
-        replace: Replace,
+        target: &Target<'_>,
         note: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<(Saved, Duration), ServerError> {
         let id = self.saves().of(name).id;
         let id = id.map_or_else(SaveId::first, SaveId::next);
         let started = Instant::now();
-        let result = self.server().save_volume(name, id, path, replace, note);
+        let result = self.server().save_volume(name, id, target, note);
         let took = started.elapsed();
         let mut saves = self.saves();
         let state = saves.of(name);
         match result {
             Ok(saved) => {
-                state.id = Some(id);
+                // If nothing has changed, it is the one before.
+                state.id = Some(saved.id);
                 state.last = Some((saved, Some(took)));
                 state.failure = None;
-                tracing::info!(volume = %name, file = %path.display(), sequence = id.sequence, bytes = saved.file_bytes, ms = took.as_millis() as u64, "saved");
+                tracing::info!(volume = %name, file = %target.path.display(), sequence = saved.id.sequence, increments = saved.increments, bytes = saved.file_bytes, ms = took.as_millis() as u64, "saved");
                 Ok((saved, took))
             }
             Err(error) => {
@@ -348,6 +358,16 @@ impl Engine {
     }
 }
 
+/// A save to the file of a definition that no person asked for.
+fn cheapest(path: &Path) -> Target<'_> {
+    Target {
+        path,
+        replace: Replace::SameLineage,
+        mode: SaveMode::Cheapest,
+        prepare: lower_priority,
+    }
+}
+
 /// Refuses a path that depends on the daemon's working folder.
 fn absolute(path: PathBuf) -> Result<PathBuf, EngineError> {
     if path.is_absolute() {
@@ -379,9 +399,6 @@ fn is_cancelled(error: &ServerError) -> bool {
 const AWAIT_MAX: Duration = Duration::from_secs(10);
 /// How often it looks.
 const AWAIT_STEP: Duration = Duration::from_millis(20);
-/// The highest nice value: everyone else's threads go first.
-const NICE_MAX: i32 = 19;
-
 /// Does `work` in a thread that leaves the processor to those that serve hosts.
 fn at_low_priority<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, EngineError> {
     thread::scope(|scope| {
@@ -397,9 +414,8 @@ fn at_low_priority<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, Engine
 
 /// Lowers the priority of this thread.
 fn lower_priority() {
-    // On Linux no process means this thread. A sandbox may forbid it; saves then compete.
-    if let Err(error) = rustix::process::setpriority_process(None, NICE_MAX) {
-        let error = io::Error::from(error);
+    // A sandbox may forbid it; saves then compete.
+    if let Err(error) = server::enter_background() {
         tracing::debug!(%error, "cannot lower the priority of a save");
     }
 }

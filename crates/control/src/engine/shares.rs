@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use server::{AddressRange, FileStatistics, Force, ServerError, ShareInfo, ShareName};
@@ -24,6 +25,9 @@ pub struct ShareView {
     pub path: String,
     /// What holds its files.
     pub kind: ShareKind,
+    /// For `dir`: the directory.
+    #[schema(value_type = Option<String>)]
+    pub directory: Option<PathBuf>,
     /// The memory that its files may take; none: what the memory budget has.
     pub quota_bytes: Option<u64>,
     /// How many files, directories and links it may hold.
@@ -36,14 +40,16 @@ pub struct ShareView {
     /// When its tree of files was made, in seconds since 1970. A restart, and erasing it, make
     /// another.
     pub created_unix_s: u64,
-    /// Memory that its files take.
+    /// Memory that its files take; of a directory 0.
     pub used_bytes: u64,
-    /// Memory that its files may take besides.
+    /// Memory that its files may take besides; of a directory, what its file system has free.
     pub free_bytes: u64,
-    /// Files, directories and links in it, without its root.
+    /// Files, directories and links in it, without its root. Those of a directory are not counted: 0.
     pub files: u64,
     /// Whether the files that clients wrote are there.
     pub contents: Contents,
+    /// Why it is not served at present, and how to fix that; it is tried again.
+    pub problem: Option<String>,
     /// Sessions that use it.
     pub sessions: usize,
     /// What clients have done, by procedure of NFS and MOUNT. Those that were not called are not
@@ -83,6 +89,7 @@ impl SharePatch {
         let options = from.options;
         Share {
             kind: from.kind,
+            path: from.path,
             quota: self.quota.unwrap_or(from.quota),
             files_max: self.files_max.unwrap_or(from.files_max),
             clients: self.clients.unwrap_or(from.clients),
@@ -198,11 +205,13 @@ impl Engine {
     fn share_view(&self, info: &ShareInfo) -> Option<ShareView> {
         let name = &info.definition.name;
         let share = self.defined_share(name).ok()?;
-        let is_lost = info.files == 0 && self.lost_shares().contains(name);
+        let is_ramfs = share.kind == ShareKind::Ramfs;
+        let is_lost = is_ramfs && info.files == 0 && self.lost_shares().contains(name);
         Some(ShareView {
             name: name.to_string(),
             path: info.definition.path(),
             kind: share.kind,
+            directory: share.path,
             quota_bytes: share.quota.map(|quota| quota.0),
             files_max: share.files_max.get(),
             clients: share.clients.iter().map(ToString::to_string).collect(),
@@ -216,6 +225,7 @@ impl Engine {
             } else {
                 Contents::Present
             },
+            problem: info.problem.clone(),
             sessions: info.sessions,
             statistics: by_procedure(&info.statistics),
         })

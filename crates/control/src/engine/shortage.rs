@@ -6,9 +6,11 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use server::VolumeName;
+use volume::VolumeKind;
 
 use super::Engine;
 use super::lost::first_names;
+use crate::definitions::Volume;
 
 /// The minimum time between two lines of one kind.
 const LINE_INTERVAL: Duration = Duration::from_secs(60);
@@ -77,13 +79,28 @@ impl Logged {
 }
 
 impl Engine {
-    /// Volumes that are larger than the memory budget.
+    /// Volumes that would take more than the memory budget if they were full.
     pub(super) fn oversized_volumes(&self) -> BTreeSet<VolumeName> {
         let budget_bytes = self.server().capacity().budget_bytes;
         let definitions = self.read();
         let volumes = definitions.volumes.iter();
-        let oversized = volumes.filter(|(_, volume)| volume.size.0 > budget_bytes);
+        let oversized = volumes.filter(|(_, volume)| memory_when_full(volume) > budget_bytes);
         oversized.map(|(name, _)| name.0.clone()).collect()
+    }
+}
+
+/// What a volume takes of the memory budget when it is full, in bytes, besides its bookkeeping.
+pub(super) fn memory_when_full(volume: &Volume) -> u64 {
+    match &volume.kind.0 {
+        VolumeKind::Ram { .. } | VolumeKind::Snapshot { .. } | VolumeKind::Clone { .. } => {
+            volume.size.0
+        }
+        VolumeKind::Cache { settings, .. } => settings.size.0,
+        VolumeKind::File { .. }
+        | VolumeKind::Remote { .. }
+        | VolumeKind::Linear { .. }
+        | VolumeKind::Stripe { .. }
+        | VolumeKind::Mirror { .. } => 0,
     }
 }
 

@@ -59,7 +59,11 @@ impl<'a> Transaction<'a> {
 
     /// The steps are taken permanently. Returns the error of one that is not finished, if any.
     pub(super) fn keep(mut self) -> Option<ServerError> {
-        self.done.clear();
+        for step in self.done.drain(..) {
+            if let Step::ReleaseMembers(name, _) = step {
+                self.server.forget_volume(&name);
+            }
+        }
         self.unfinished.take()
     }
 }
@@ -72,8 +76,11 @@ pub(super) fn is_taken(error: &ServerError) -> bool {
 impl Drop for Transaction<'_> {
     fn drop(&mut self) {
         while let Some(step) = self.done.pop() {
-            let step = step.inverse();
-            if let Err(error) = take(self.server, &step, Force::Yes)
+            let undone = match &step {
+                Step::CreateVolume(name, _) => self.server.undo_create_volume(name),
+                _ => take(self.server, &step.clone().inverse(), Force::Yes).map(drop),
+            };
+            if let Err(error) = undone
                 && !is_taken(&error)
             {
                 tracing::error!(?step, %error, "cannot undo a step");
@@ -93,21 +100,15 @@ pub(super) fn take(
         Step::CreateHost(name, host) => server.create_host(host.to_server(name)?)?,
         Step::ChangeHost { name, to, .. } => server.change_host(to.to_server(name)?)?,
         Step::RemoveHost(name, _) => server.remove_host(name)?,
-        Step::CreateVolume(name, volume) => {
-            let identity = volume.identity.to_server();
-            server.create_volume_as(name.clone(), identity, &volume.spec(), &mut |_| {})?;
-        }
+        Step::CreateVolume(name, volume) => create_volume(server, name, volume)?,
+        Step::ReleaseMembers(name, _) => server.release_volume(name)?,
         Step::Resize { name, to_bytes, .. } => {
             server.resize_volume(name, *to_bytes, force, &mut |_| {})?;
         }
         Step::ChangeMembers { name, from, to } => change_members(server, name, from, to)?,
         Step::SetSettings { name, to, .. } => server.set_settings(name, to)?,
         Step::SetLock { name, to, .. } => server.set_volume_lock(name, to.write_lock())?,
-        Step::SetFilters { name, to, .. } => {
-            // Definitions were checked before they became steps.
-            let spec = to.filters.to_spec().unwrap_or_default();
-            server.set_volume_filters(name, spec)?;
-        }
+        Step::SetFilters { name, to, .. } => set_filters(server, name, to)?,
         Step::RemoveVolume(name, _) => server.remove_volume(name, force)?,
         Step::CreateTarget(name, target) => {
             for warning in server.create_target(target.to_server(name)?)? {
@@ -140,6 +141,25 @@ pub(super) fn take(
         Step::RemoveReferral(referral) => server.remove_referral(*referral)?,
     }
     Ok(None)
+}
+
+/// Creates a volume. One that is created again may have a lock and filters.
+fn create_volume(server: &Server, name: &VolumeName, volume: &Volume) -> Result<(), ServerError> {
+    let identity = volume.identity.to_server();
+    server.create_volume_as(name.clone(), identity, &volume.spec(), &mut |_| {})?;
+    if !volume.filters.is_empty() {
+        set_filters(server, name, volume)?;
+    }
+    if volume.read_only {
+        server.set_volume_lock(name, volume.write_lock())?;
+    }
+    Ok(())
+}
+
+fn set_filters(server: &Server, name: &VolumeName, to: &Volume) -> Result<(), ServerError> {
+    // Definitions were checked before they became steps.
+    let spec = to.filters.to_spec().unwrap_or_default();
+    server.set_volume_filters(name, spec)
 }
 
 fn change_members(

@@ -15,7 +15,7 @@ use crate::definitions::{
     Access, BlockLen, Chap, ChapForm, DefinitionFault, Definitions, Filters, Host, KindFields,
     Nsid, Saving, Target, Volume, resync_rate,
 };
-use crate::plan::{Phase, Step};
+use crate::plan::{Phase, Step, plan};
 use crate::text::{Portal, Size, Text};
 
 /// What is to change of a volume; what is absent stays.
@@ -154,7 +154,7 @@ impl Engine {
             is_free.map_err(|fault| DefinitionFault::parent(&name, fault))
         };
         if let Err(fault) = recheck(&self.read()) {
-            self.server().remove_volume(&name, Force::Yes)?;
+            self.server().undo_create_volume(&name)?;
             return Err(fault.into());
         }
         let change = Change::SetVolume(Text(name), volume);
@@ -205,15 +205,28 @@ impl Engine {
             }
             .into());
         }
+        let changes = self.read().with_cached(name, to.clone());
+        let behind = changes.keys().filter(|other| other.0 != *name);
+        let _behind = behind
+            .map(|of| self.shared.busy.enter(&of.0, "growth of its cache", 0))
+            .collect::<Result<Vec<_>, _>>()?;
+        let changes: Vec<_> = changes
+            .into_iter()
+            .map(|(name, volume)| Change::SetVolume(name, volume))
+            .collect();
+        // What cannot be done is refused before anything grows.
+        plan(&self.read(), &changes)?;
         if to.size > from.size {
             let note = &mut |progress| busy.note(progress);
             self.server()
                 .resize_volume(name, to.size.0, Force::No, note)?;
         }
-        let change = Change::SetVolume(Text(name.clone()), to);
+        if to.save.is_none() {
+            self.server().end_tracking(name)?;
+        }
         let is_growth =
             |step: &Step| matches!(step, Step::Resize { .. }) && step.phase() != Phase::Destroy;
-        self.commit(&mut self.begin(), vec![change], force, is_growth)
+        self.commit(&mut self.begin(), changes, force, is_growth)
     }
 
     /// Makes every block of a volume read as zeros; rejected while sessions use it, unless forced.

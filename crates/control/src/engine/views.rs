@@ -6,9 +6,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use block::OpKind;
 use serde::{Deserialize, Serialize};
 use server::{
-    Availability, Capacity, DhChapHash, DhGroupPolicy, HostName, IoStatistics, Place,
+    Availability, Capacity, DhChapHash, DhGroupPolicy, HostName, IoStatistics, Place, PortalAuth,
     PortalDefinition, PortalInfo, Protocol, ServerError, SessionId, SessionInfo, SessionProtocol,
-    TargetInfo, TargetName, VolumeInfo, VolumeName, Warning,
+    TargetInfo, TargetName, TlsPolicy, Transport, VolumeInfo, VolumeName, Warning,
 };
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -22,10 +22,11 @@ use super::rdma::{RdmaProvider, RdmaSegmentation, RdmaStatisticsView};
 use super::remote::PathView;
 use super::save_states::SaveStates;
 use super::saves::{DamageView, SaveView};
+use super::shortage::memory_when_full;
 use super::statistics_views::StatisticsView;
 use super::{Engine, Task};
 use crate::definitions::{
-    Access, Chap, DhChap, Filters, Host, Identity, KindFields, Nsid, RdmaChoice, ToldBy,
+    Access, Chap, DhChap, Filters, Host, Identity, KindFields, Nsid, RdmaChoice, Tls, ToldBy,
 };
 use crate::natural::sort_by_text;
 use crate::text::{Portal, Text};
@@ -175,6 +176,9 @@ pub struct HostView {
     pub chap: Option<ChapView>,
     /// What it has to prove when it connects over NVMe.
     pub dhchap: Option<DhChapView>,
+    /// Its keys for TLS over NVMe/TCP.
+    #[serde(default)]
+    pub tls: Option<TlsView>,
     /// The targets whose lists name it.
     pub targets: Vec<String>,
 }
@@ -223,6 +227,21 @@ impl DhChapView {
     }
 }
 
+/// TLS of a host, without the keys.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TlsView {
+    /// Whether the host may use another key, too.
+    pub has_other_psk: bool,
+}
+
+impl TlsView {
+    fn of(tls: &Tls) -> Self {
+        Self {
+            has_other_psk: tls.other_psk.is_some(),
+        }
+    }
+}
+
 /// A portal as it is now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PortalView {
@@ -233,6 +252,16 @@ pub struct PortalView {
     /// What is to carry RDMA, if the portal is over RDMA.
     #[serde(default)]
     pub rdma: Option<RdmaChoice>,
+    /// Whether hosts use TLS, if the portal is over NVMe/TCP: `off`, `allowed` or `required`.
+    #[serde(default)]
+    #[schema(value_type = Option<String>, example = "required")]
+    pub tls: Option<Text<TlsPolicy>>,
+    /// Whether all hosts have to authenticate at it, for discovery too.
+    #[serde(default)]
+    pub require_auth: bool,
+    /// Whether other machines reach it and it requires neither authentication nor TLS of them.
+    #[serde(default)]
+    pub open: bool,
     /// What carries RDMA, if the portal is over RDMA and open.
     #[serde(default)]
     pub provider: Option<RdmaProvider>,
@@ -472,7 +501,7 @@ impl Engine {
 
     /// Memory.
     pub fn capacity(&self) -> CapacityView {
-        let promised = self.read().volumes.values().map(|v| v.size.0).sum();
+        let promised = self.read().volumes.values().map(memory_when_full).sum();
         let oversized = self.oversized_volumes().len();
         capacity_view(self.server().capacity(), promised, oversized)
     }
@@ -602,6 +631,7 @@ fn host_view(name: &HostName, host: &Host, targets: impl Iterator<Item = String>
         addresses: host.addresses.iter().map(ToString::to_string).collect(),
         chap: host.chap.as_ref().map(ChapView::of),
         dhchap: host.dhchap.as_ref().map(DhChapView::of),
+        tls: host.tls.as_ref().map(TlsView::of),
         targets: targets.collect(),
     }
 }
@@ -620,6 +650,9 @@ fn portal_view(
             None => PortalState::Closed,
         },
         rdma: (portal.0.transport.is_rdma()).then(|| portal.0.rdma.into()),
+        tls: (portal.0.transport == Transport::NvmeTcp).then_some(Text(portal.0.tls)),
+        require_auth: portal.0.auth == PortalAuth::Required,
+        open: portal.0.admits_strangers(),
         provider: rdma.map(|rdma| rdma.provider.into()),
         reason: match info {
             Some(_) => rdma.map(|rdma| rdma.reason.clone()),
@@ -658,8 +691,9 @@ fn session_view(info: &SessionInfo) -> SessionView {
             transport,
             shares,
             operations,
+            clients,
         } => {
-            nfs = Some(NfsSessionView::new(shares, operations));
+            nfs = Some(NfsSessionView::new(shares, operations, clients));
             *transport
         }
         SessionProtocol::Iscsi {

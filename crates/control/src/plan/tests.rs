@@ -136,7 +136,7 @@ fn take_of_volume(model: &mut Definitions, step: &Step) {
             let volume = model.volumes.get_mut(&Text(name.clone())).expect("exists");
             volume.filters = to.filters.clone();
         }
-        Step::RemoveVolume(name, _) => {
+        Step::RemoveVolume(name, _) | Step::ReleaseMembers(name, _) => {
             let key = Text(name.clone());
             let uses = |target: &Target| target.namespaces.values().any(|volume| *volume == key);
             assert!(!model.targets.values().any(uses), "still attached");
@@ -157,6 +157,70 @@ fn block_size_and_provisioning_of_what_exists_stay() {
     assert!(matches!(other_blocks, Err(PlanError::BlockSize(_))));
     let other_provisioning = plan("[volumes.a]\nsize = \"1M\"\nprovisioning = \"thick\"");
     assert!(matches!(other_provisioning, Err(PlanError::Kind(_))));
+}
+
+#[test]
+fn a_volume_is_removed_before_what_it_holds_is_used_otherwise() {
+    let read = |text: &str| Definitions::from_toml(text).expect("definitions");
+    let disks = "[volumes.a]\nsize = \"1M\"\n[volumes.b]\nsize = \"1M\"\n";
+    let l0 = "[volumes.l0]\nkind = \"linear\"\nmembers = [\"a\"]\n";
+    let c0 = "[volumes.c0]\nkind = \"cache\"\nof = \"l0\"\ncache_size = \"1M\"\n";
+    let t0 = |volume: &str| format!("[targets.t0]\nnamespaces = {{ 1 = \"{volume}\" }}\n");
+    let order = |from: &str, to: &str| -> Vec<String> {
+        let steps = plan(
+            &read(&format!("{disks}{from}")),
+            &read(&format!("{disks}{from}")).changes_to(&read(&format!("{disks}{to}"))),
+        );
+        let shown = steps.expect("possible").into_iter().map(|step| match step {
+            Step::ReleaseMembers(name, _) => format!("release {name}"),
+            Step::CreateVolume(name, _) => format!("create {name}"),
+            Step::RemoveVolume(name, _) => format!("remove {name}"),
+            Step::Detach(_, _, volume) => format!("detach {volume}"),
+            Step::Attach(_, _, volume) => format!("attach {volume}"),
+            Step::CreateTarget(name, _) => format!("offer {name}"),
+            Step::RemoveTarget(name, _) => format!("withdraw {name}"),
+            step => panic!("{step:?}"),
+        });
+        shown.collect()
+    };
+    let m0 = "[volumes.m0]\nkind = \"mirror\"\nmembers = [\"a\", \"b\"]\n";
+    assert_eq!(order(l0, m0), ["release l0", "create m0"]);
+    assert_eq!(
+        order(&format!("{l0}{c0}"), m0),
+        ["release c0", "release l0", "create m0"]
+    );
+    assert_eq!(order(l0, &t0("a")), ["release l0", "offer t0"]);
+    assert_eq!(
+        order(&format!("{l0}{}", t0("l0")), &t0("a")),
+        ["detach l0", "release l0", "attach a"]
+    );
+    // A volume that was offered is now held.
+    assert_eq!(
+        order(&t0("a"), &format!("{l0}{}", t0("l0"))),
+        ["detach a", "create l0", "attach l0"]
+    );
+    assert_eq!(order(&t0("a"), l0), ["withdraw t0", "create l0"]);
+    // What was held is not used.
+    assert_eq!(order(l0, &t0("b")), ["offer t0", "remove l0"]);
+}
+
+#[test]
+fn a_member_is_resized_only_if_its_holder_is_removed() {
+    let read = |text: &str| Definitions::from_toml(text).expect("definitions");
+    let l0 = "[volumes.l0]\nkind = \"linear\"\nmembers = [\"a\"]\n";
+    let from = read(&format!("[volumes.a]\nsize = \"1M\"\n{l0}"));
+    let kept = read(&format!("[volumes.a]\nsize = \"2M\"\n{l0}"));
+    let refused = plan(&from, &from.changes_to(&kept));
+    assert!(
+        matches!(refused, Err(PlanError::HeldSize { .. })),
+        "{refused:?}"
+    );
+    let removed = read("[volumes.a]\nsize = \"2M\"\n");
+    let steps = plan(&from, &from.changes_to(&removed)).expect("it is free");
+    assert!(matches!(
+        steps[..],
+        [Step::ReleaseMembers(..), Step::Resize { .. }]
+    ));
 }
 
 #[test]

@@ -43,8 +43,8 @@ pub struct Hw {
     pub(super) next_watch: Instant,
     /// How many queue pairs were checked.
     pub(super) watched: usize,
-    /// When to search again for an address that no device had.
-    pub(super) next_search: Option<Instant>,
+    /// When to look again which device has the address.
+    pub(super) next_search: Instant,
     pub(super) is_gone: bool,
 }
 
@@ -56,6 +56,9 @@ impl Hw {
     pub(super) const WATCH_INTERVAL: Duration = Duration::from_millis(20);
     /// Requests for connections that wait in the kernel.
     pub(super) const BACKLOG: i32 = 256;
+    /// The interval of checks whether the device still has the address. Events say so too, but one that
+    /// comes while the address is being taken away finds it in place.
+    pub(super) const CHECK_INTERVAL: Duration = Duration::from_secs(5);
     /// The longest sleep. Connections that are late, and an address that no device had, are checked
     /// between sleeps.
     pub(super) const SLEEP_MAX: Duration = Duration::from_secs(1);
@@ -89,7 +92,7 @@ impl Hw {
             rounds: 0,
             next_watch: Instant::now(),
             watched: 0,
-            next_search: None,
+            next_search: Instant::now() + Self::CHECK_INTERVAL,
             is_gone: false,
         })
     }

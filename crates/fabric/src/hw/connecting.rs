@@ -214,7 +214,7 @@ impl Hw {
     /// The address may have moved: to another link of this device, or to another device, which this
     /// provider cannot serve.
     pub(super) fn follow_address(&mut self) {
-        self.next_search = None;
+        self.next_search = Instant::now() + Self::CHECK_INTERVAL;
         match CmId::bound_to(&self.channel, Key::Anchor, self.address, 0) {
             Ok(moved) if moved.library_context() == self.anchor.library_context() => {
                 self.anchor = moved;
@@ -222,7 +222,7 @@ impl Hw {
             Ok(_) => self.lose_device(),
             // No device has the address now, for example while its link is down. If another device
             // receives the address, no event reports it.
-            Err(_) => self.next_search = Some(Instant::now() + SEARCH_INTERVAL),
+            Err(_) => self.next_search = Instant::now() + SEARCH_INTERVAL,
         }
     }
 

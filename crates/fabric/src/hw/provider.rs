@@ -149,7 +149,7 @@ impl Hw {
         self.rounds = 0;
         self.handle_device_events();
         self.handle_connection_events();
-        if self.next_search.is_some_and(|at| Instant::now() >= at) {
+        if Instant::now() >= self.next_search {
             self.follow_address();
         }
         self.watch();

@@ -1,12 +1,15 @@
 //! The thread of a runtime: its loop, and how it handles completions and events.
 
 use std::collections::{HashMap, VecDeque};
+use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use net::parts::{GraceMember, Slots, Spin, Timers, Wait as Pause};
+use block::Lane;
+use net::parts::{EventSet, GraceMember, Slots, Spin, Timers, Wait as Pause};
 use net::{Accepted, CloseReason, ConnectionId};
 
 use super::acceptor::Refusal;
@@ -41,6 +44,20 @@ pub(super) struct Worker<P> {
     /// When to publish the counts, unless a sleep comes first.
     publish_due: Instant,
     grace: GraceMember,
+    lane: Option<WatchedLane>,
+}
+
+/// The thread's lane, and what ends a sleep: its event or that of the mailbox.
+pub(super) struct WatchedLane {
+    lane: Box<dyn Lane>,
+    events: EventSet,
+}
+
+impl WatchedLane {
+    pub(super) fn new(lane: Box<dyn Lane>, common: &Common) -> io::Result<Self> {
+        let events = EventSet::new(&[common.mailbox.event(), lane.event()])?;
+        Ok(Self { lane, events })
+    }
 }
 
 /// Completions that are handled before others have their turn.
@@ -55,7 +72,13 @@ const PUBLISH_EVERY: Duration = Duration::from_millis(100);
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 
 impl<P: Metered> Worker<P> {
-    pub(super) fn new(index: usize, provider: P, common: Arc<Common>, grace: GraceMember) -> Self {
+    pub(super) fn new(
+        index: usize,
+        provider: P,
+        common: Arc<Common>,
+        grace: GraceMember,
+        lane: Option<WatchedLane>,
+    ) -> Self {
         let pool = Pool::new(common.pool_max_bytes, &common.budget);
         Self {
             common,
@@ -73,6 +96,7 @@ impl<P: Metered> Worker<P> {
             drain_until: None,
             publish_due: Instant::now(),
             grace,
+            lane,
         }
     }
 
@@ -80,11 +104,13 @@ impl<P: Metered> Worker<P> {
     pub(super) fn run(&mut self) {
         loop {
             let now = Instant::now();
-            let mut has_worked = self.collect_mail(now);
+            let mut has_worked = self.with_lane(|lane| lane.reap());
+            has_worked |= self.collect_mail(now);
             has_worked |= self.fire_timers(now);
             has_worked |= self.take_completions(now);
             has_worked |= self.take_events(now);
             has_worked |= self.give_turns(now);
+            has_worked |= self.with_lane(|lane| lane.submit());
             if self.is_drained(now) {
                 // This sends the last packets of closed connections.
                 let _ = self.provider.poll(Wait::Poll);
@@ -103,6 +129,11 @@ impl<P: Metered> Worker<P> {
         }
     }
 
+    fn with_lane(&mut self, turn: impl FnOnce(&mut dyn Lane) -> bool) -> bool {
+        let lane = self.lane.as_mut();
+        lane.is_some_and(|watched| turn(&mut *watched.lane))
+    }
+
     fn next_pause(&mut self, now: Instant, has_worked: bool) -> Pause {
         if has_worked {
             self.spin.worked(now);
@@ -110,8 +141,14 @@ impl<P: Metered> Worker<P> {
         if has_worked || !self.ready.is_empty() {
             return Pause::Poll;
         }
-        let due = self.timers.next().into_iter().chain(self.drain_until).min();
+        let of_lane = self.lane.as_ref().and_then(|watched| watched.lane.due());
+        let due = [self.timers.next(), self.drain_until, of_lane];
+        let due = due.into_iter().flatten().min();
         self.spin.idle(now, due)
+    }
+
+    pub(super) fn publish_now(&self) {
+        self.common.published.publish(self.provider.counted());
     }
 
     /// Publishes the counts for other threads: before each sleep, and every `PUBLISH_EVERY` without
@@ -121,7 +158,7 @@ impl<P: Metered> Worker<P> {
             return;
         }
         self.publish_due = now + PUBLISH_EVERY;
-        self.common.published.publish(self.provider.counted());
+        self.publish_now();
     }
 
     /// Moves all data that can be moved. Sleeps as `pause` says.
@@ -136,10 +173,12 @@ impl<P: Metered> Worker<P> {
             return self.provider.poll(Wait::Poll);
         }
         self.provider.may_notice_late(self.awaiting == 0);
-        let result = self.provider.poll(Wait::Event {
-            at_most,
-            event: mailbox.event(),
-        });
+        let events = self.lane.as_ref().map(|watched| &watched.events);
+        let event = events.map_or_else(|| mailbox.event(), EventSet::as_fd);
+        let result = self.provider.poll(Wait::Event { at_most, event });
+        if let Some(events) = events {
+            events.clear();
+        }
         mailbox.wake_up();
         mailbox.clear_event();
         result

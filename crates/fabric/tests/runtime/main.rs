@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use block::testing::CountedLanes;
 use fabric::verbs::{RejReason, WorkStatus};
 use memory::Budget;
 use net::{ReactorOptions, Threads};
@@ -267,4 +268,30 @@ fn stopping_lets_commands_finish() {
     peer.until_gone();
     let server = stopping.join().expect("stopped");
     assert_eq!(server.log.reasons(), ["the server stops"]);
+}
+
+#[test]
+fn a_lane_has_a_turn_when_its_event_is_raised_and_after_those_of_connections() {
+    let lanes = Arc::<CountedLanes>::default();
+    let server = Server::start(ServerOptions {
+        reactors: ReactorOptions {
+            lanes: Some(Arc::clone(&lanes) as _),
+            ..ReactorOptions::default()
+        },
+        ..ServerOptions::default()
+    });
+    let counts = lanes.last();
+    for _ in 0..3 {
+        let before = counts.submits_when_quiet();
+        counts.raise();
+        counts.wait_for_more_than(before);
+    }
+    let before = counts.submits_when_quiet();
+    let mut peer = Peer::connect(&server, b"").expect("taken");
+    peer.send(b"Ehello");
+    assert_eq!(peer.receive(), b"hello");
+    counts.wait_for_more_than(before);
+    drop(peer);
+    server.runtime.stop(Duration::ZERO);
+    counts.check_ended();
 }

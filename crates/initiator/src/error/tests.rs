@@ -121,10 +121,7 @@ fn messages_of_devices_that_are_not_attached() {
             source: DiscoveryError::Unstable { restarts: 16 },
         }],
         ConnectError::Scheme { .. } => [ConnectError::Scheme { scheme: Scheme::NvmeTcp, expected: "iscsi://" }],
-        ConnectError::Rdma { .. } => [ConnectError::Rdma {
-            address: address(),
-            source: Box::new(RdmaError::Unreachable),
-        }],
+        ConnectError::Rdma { .. } => [ConnectError::Rdma { address: address(), source: Box::new(RdmaError::Unreachable) }],
         ConnectError::Session { .. } => [ConnectError::Session {
             address: address(),
             source: ConnectionError::Session(LoginError::NoSecret.into()),
@@ -145,7 +142,10 @@ fn messages_of_devices_that_are_not_attached() {
         }],
         ConnectError::SecretsForm { .. } => [ConnectError::SecretsForm { path: "chap".into() }],
         ConnectError::NoHostSecret => [ConnectError::NoHostSecret],
+        ConnectError::NoGeneratedKey { .. } => [ConnectError::NoGeneratedKey { address: address() }],
         ConnectError::DhChapSecret { .. } => [ConnectError::DhChapSecret { path: "secret".into(), source: SecretError::Checksum }],
+        ConnectError::TlsKey { .. } => [ConnectError::TlsKey { path: "psk".into(), source: tls::KeyError::Checksum }],
+        ConnectError::TlsProvider(_) => [tls::ProviderError::Static.into()],
         ConnectError::Resources { .. } => [ConnectError::Resources { source: io::Error::other("Too many open files") }],
     });
     insta::assert_snapshot!(messages(&errors));
@@ -166,6 +166,8 @@ fn messages_of_lost_connections() {
         ConnectionError::RdmaProtocol(_) => [ConnectionError::RdmaProtocol(nvme::rdma::HostError::Length { len_bytes: 20 })],
         ConnectionError::QueuePair(_) => [ConnectionError::QueuePair(QpFailure::Closed)],
         ConnectionError::Session(_) => [SessionError::Dropped { event: 2, wait_s: 2 }.into()],
+        ConnectionError::Handshake(_) => [tls::EntryError::Handshake("unexpected message".into()).into()],
+        ConnectionError::Record(_) => [tls::RecordError::Alert(40).into()],
         ConnectionError::Silent { .. } => [silent()],
         ConnectionError::Upkeep(_) => [UpkeepError::Silent { timeout: Duration::from_secs(10) }.into()],
     });

@@ -69,7 +69,7 @@ fn pair(user: Option<String>, secret: Option<String>) -> Option<Credentials> {
     let (name, secret) = user.zip(secret)?;
     (!name.is_empty() && !secret.is_empty()).then(|| Credentials {
         name,
-        secret: secret.into_bytes(),
+        secret: secret.into_bytes().into(),
     })
 }
 

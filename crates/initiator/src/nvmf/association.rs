@@ -6,11 +6,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use nvme::auth::{Concatenation, GeneratedKey};
 use nvme::host::{
     self, Authenticator, AuthenticatorStep, Buffers, Command, CommandKey, Facts, HostName, Outcome,
     Purpose, Setup, SetupConfig, SetupError, SetupStep, Shutdown, ShutdownStep, Upkeep,
 };
 use nvme::wire::auth::CONNECT_AUTHENTICATION_REQUIRED;
+use tls::Key;
 
 use super::authentication::Authentication;
 use super::identity;
@@ -94,6 +96,16 @@ impl<C: NvmeConnection> Admin<C> {
 
 /// Entries of an admin queue.
 const ADMIN_SQ_ENTRIES: u16 = 32;
+/// Its other parameters.
+const ADMIN_SHAPE: QueueShape = QueueShape {
+    queue: QueueName::ADMIN,
+    controller_id: 0,
+    keys: Upkeep::KEYS,
+    in_flight_max: ADMIN_SQ_ENTRIES - 1,
+    in_capsule_max_bytes: 0,
+    slots: Upkeep::KEYS,
+    slot_bytes: Setup::BUFFER_BYTES,
+};
 
 impl<T: Transport> Plan<T> {
     pub(crate) fn new(url: &Url, options: &DeviceOptions) -> Result<Self, ConnectError> {
@@ -149,40 +161,72 @@ impl<T: Transport> Plan<T> {
             0,
             buffers.slot_mut(0),
         );
-        let key = CommandKey(0);
-        let timeout = self.options.connect_timeout;
-        let outcome = execute(&mut connection, &mut buffers, key, &command, timeout)
-            .map_err(|source| connection_error(admin.address, name, source))?;
-        if !outcome.status.is_success() {
-            return Err(ConnectError::QueueRefused {
-                address: admin.address,
-                queue: name,
-                status: outcome.status,
-            });
-        }
+        let place = (admin.address, name);
+        let outcome = self.send_connect(place, &mut connection, &mut buffers, &command)?;
         if outcome.dw0() & CONNECT_AUTHENTICATION_REQUIRED != 0 {
-            self.authenticate(admin.address, name, &mut connection, &mut buffers)?;
+            let place = (admin.address, name, Concatenation::Refused);
+            self.authenticate(place, &mut connection, &mut buffers)?;
         }
         Ok(connection)
     }
 
-    /// Authenticates an I/O queue that has connected, by commands with the first of `buffers`.
-    fn authenticate(
-        &mut self,
-        address: SocketAddr,
-        queue: QueueName,
+    /// Connects an admin queue without TLS only to authenticate, which generates the key for TLS of the
+    /// connections that follow.
+    fn generate_key(&mut self, address: SocketAddr) -> Result<(), ConnectError> {
+        let name = QueueName::ADMIN;
+        self.transport.secure_with(None);
+        let mut connection = self.transport.connect(address, &ADMIN_SHAPE)?;
+        let mut buffers = Buffers::new(1, Authenticator::BUFFER_BYTES);
+        let buffer = buffers.slot_mut(0);
+        let command = host::connect_admin(&self.name, ADMIN_SQ_ENTRIES, 0, 0, buffer);
+        self.send_connect((address, name), &mut connection, &mut buffers, &command)?;
+        let place = (address, name, Concatenation::Offered);
+        let generated = self.authenticate(place, &mut connection, &mut buffers)?;
+        let key = generated.and_then(|key| Key::generated(key.as_bytes()).ok());
+        let key = key.ok_or(ConnectError::NoGeneratedKey { address })?;
+        self.transport.secure_with(Some(key));
+        Ok(())
+    }
+
+    /// Sends the Connect command of a queue, with the first of `buffers`; what the target answers if it accepts.
+    fn send_connect(
+        &self,
+        (address, queue): (SocketAddr, QueueName),
         connection: &mut T::Connection,
         buffers: &mut Buffers,
-    ) -> Result<(), ConnectError> {
+        command: &Command,
+    ) -> Result<Outcome, ConnectError> {
+        let timeout = self.options.connect_timeout;
+        let outcome = execute(connection, buffers, CommandKey(0), command, timeout)
+            .map_err(|source| connection_error(address, queue, source))?;
+        let status = outcome.status;
+        if status.is_success() {
+            Ok(outcome)
+        } else {
+            Err(ConnectError::QueueRefused {
+                address,
+                queue,
+                status,
+            })
+        }
+    }
+
+    /// Authenticates a queue that has connected, by commands with the first of `buffers`.
+    fn authenticate(
+        &mut self,
+        (address, queue, concatenation): (SocketAddr, QueueName, Concatenation),
+        connection: &mut T::Connection,
+        buffers: &mut Buffers,
+    ) -> Result<Option<GeneratedKey>, ConnectError> {
         let setup_error = |source| ConnectError::Setup { address, source };
-        let authenticator = self.authentication.start(&self.name)?;
+        let authenticator = self.authentication.start(&self.name, concatenation)?;
         let mut authenticator =
             authenticator.ok_or(setup_error(SetupError::AuthenticationRequired))?;
         loop {
             let step = authenticator.poll(0, buffers.slot_mut(0));
             let step = step.map_err(|error| setup_error(SetupError::Authentication(error)))?;
             let AuthenticatorStep::Submit(command) = step else {
-                return Ok(());
+                return Ok(authenticator.generated_key().cloned());
             };
             let timeout = self.options.connect_timeout;
             let outcome = execute(connection, buffers, CommandKey(0), &command, timeout)
@@ -202,16 +246,11 @@ impl<T: Transport> Plan<T> {
         address: SocketAddr,
         purpose: Purpose,
     ) -> Result<Admin<T::Connection>, ConnectError> {
-        let shape = QueueShape {
-            queue: QueueName::ADMIN,
-            controller_id: 0,
-            keys: Upkeep::KEYS,
-            in_flight_max: ADMIN_SQ_ENTRIES - 1,
-            in_capsule_max_bytes: 0,
-            slots: Upkeep::KEYS,
-            slot_bytes: Setup::BUFFER_BYTES,
-        };
-        let mut connection = self.transport.connect(address, &shape)?;
+        let generates_key = self.url.generates_tls_key();
+        if generates_key {
+            self.generate_key(address)?;
+        }
+        let mut connection = self.transport.connect(address, &ADMIN_SHAPE)?;
         let mut buffers = Buffers::new(Upkeep::KEYS, Setup::BUFFER_BYTES);
         let mut setup = Setup::new(SetupConfig {
             name: self.name,
@@ -220,7 +259,11 @@ impl<T: Transport> Plan<T> {
                 .unwrap_or(u32::MAX),
             purpose,
         });
-        if let Some(authenticator) = self.authentication.start(&self.name)? {
+        // The generated key is the proof.
+        let authenticator = self
+            .authentication
+            .start(&self.name, Concatenation::Refused)?;
+        if let Some(authenticator) = authenticator.filter(|_| !generates_key) {
             setup = setup.with_authenticator(authenticator);
         }
         let setup_error = |source| ConnectError::Setup { address, source };

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use nvme::auth::{HostAuth, HostCredentials, Names, Secret, Seed};
+use nvme::auth::{Concatenation, HostAuth, HostCredentials, Names, Secret, Seed};
 use nvme::host::{Authenticator, HostName};
 use nvme::wire::fabrics::NqnField;
 
@@ -30,7 +30,11 @@ impl Authentication {
 
     /// What authenticates the next queue; none if the host has no secret. The files are read each
     /// time, so that a secret may be changed while a device is attached.
-    pub(crate) fn start(&mut self, name: &HostName) -> Result<Option<Authenticator>, ConnectError> {
+    pub(crate) fn start(
+        &mut self,
+        name: &HostName,
+        concatenation: Concatenation,
+    ) -> Result<Option<Authenticator>, ConnectError> {
         let Some(credentials) = self.credentials()? else {
             return Ok(None);
         };
@@ -43,7 +47,7 @@ impl Authentication {
             subsystem_nqn: text(&name.subsystem_nqn),
         };
         let auth = HostAuth::new(credentials, names, self.transaction, Seed::new(seed));
-        Ok(Some(Authenticator::new(auth)))
+        Ok(Some(Authenticator::new(auth.concatenating(concatenation))))
     }
 
     fn credentials(&self) -> Result<Option<HostCredentials>, ConnectError> {

@@ -11,6 +11,7 @@ use std::{
 
 use nvme::host::{Command, CommandKey, ControllerFacts, NoRoom, Outcome};
 use session::Buffers;
+use tls::Key;
 
 use crate::error::QueueName;
 use crate::queue_connection::ConnectionHandle;
@@ -27,6 +28,10 @@ pub(crate) trait Transport: Debug + Send + Sized + 'static {
 
     /// Creates the transport that `url` and `options` describe.
     fn new(url: &Url, options: &DeviceOptions) -> Result<Self, ConnectError>;
+
+    /// Uses TLS with a key that an authentication has generated, for the connections that follow, or none
+    /// without a key.
+    fn secure_with(&mut self, _key: Option<Key>) {}
 
     /// Connects a queue at `address`.
     fn connect(

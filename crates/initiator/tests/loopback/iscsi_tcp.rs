@@ -271,7 +271,7 @@ fn chap_secrets_come_from_the_url_or_a_file() {
     let credentials = |name: &str, secret: &str| {
         Some(Credentials {
             name: name.into(),
-            secret: secret.into(),
+            secret: secret.as_bytes().to_vec().into(),
         })
     };
     let volume = std::sync::Arc::new(block::testing::VecVolume::new(block::BlockSize::B4096, 64));

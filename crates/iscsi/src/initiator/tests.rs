@@ -38,7 +38,7 @@ fn config() -> SessionConfig {
 fn credentials(name: &str, secret: &str) -> Credentials {
     Credentials {
         name: name.into(),
-        secret: secret.into(),
+        secret: secret.as_bytes().to_vec().into(),
     }
 }
 

@@ -6,13 +6,13 @@ use crate::wire::login::LoginRequest;
 use zerocopy::FromBytes;
 
 struct Gate {
-    secrets: Authentication,
+    secrets: Option<Authentication>,
     known: &'static str,
     opened: usize,
 }
 
 impl Backend for Gate {
-    fn authentication(&mut self, _: &str, _: Option<&str>) -> Authentication {
+    fn authentication(&mut self, _: &str, _: Option<&str>) -> Option<Authentication> {
         self.secrets.clone()
     }
 
@@ -120,7 +120,7 @@ impl Backend for Gate {
 
 fn open_gate() -> Gate {
     Gate {
-        secrets: Authentication::default(),
+        secrets: Some(Authentication::default()),
         known: "iqn.t",
         opened: 0,
     }
@@ -129,7 +129,7 @@ fn open_gate() -> Gate {
 fn credentials(name: &str, secret: &str) -> Credentials {
     Credentials {
         name: name.into(),
-        secret: secret.as_bytes().to_vec(),
+        secret: secret.as_bytes().to_vec().into(),
     }
 }
 
@@ -218,7 +218,10 @@ fn text_may_come_in_continued_requests() {
 fn chap_lets_in_only_who_knows_the_secret() {
     for (secret, lets_in) in [("a secret of alice", true), ("another secret", false)] {
         let mut gate = open_gate();
-        gate.secrets.initiator = Some(credentials("alice", "a secret of alice"));
+        gate.secrets = Some(Authentication {
+            initiator: Some(credentials("alice", "a secret of alice")),
+            target: None,
+        });
         let mut login = Login::new();
         let text = format!("{WHO}AuthMethod=CHAP,None|");
         let reply = ask(&mut login, &mut gate, SECURITY_TO_OPERATIONAL, &text);
@@ -265,7 +268,10 @@ fn skipping_the_proof_is_refused_in_every_way() {
     ];
     for attempt in attempts {
         let mut gate = open_gate();
-        gate.secrets.initiator = Some(credentials("alice", "a secret of alice"));
+        gate.secrets = Some(Authentication {
+            initiator: Some(credentials("alice", "a secret of alice")),
+            target: None,
+        });
         let mut login = Login::new();
         let replies: Vec<_> = attempt
             .iter()
@@ -274,6 +280,26 @@ fn skipping_the_proof_is_refused_in_every_way() {
         let last = replies.last().expect("at least one");
         assert_ne!(last.status, LoginStatus::SUCCESS, "{attempt:?}");
         assert_eq!(gate.opened, 0);
+    }
+}
+
+#[test]
+fn an_initiator_without_the_secret_that_is_required_is_refused_at_once() {
+    for (flags, who) in [
+        (SECURITY_TO_OPERATIONAL, WHO),
+        (OPERATIONAL_TO_FULL, WHO),
+        (
+            SECURITY_TO_OPERATIONAL,
+            "InitiatorName=iqn.i|SessionType=Discovery|",
+        ),
+    ] {
+        for offer in ["", "AuthMethod=None|", "AuthMethod=CHAP,None|"] {
+            let (mut login, mut gate) = (Login::new(), open_gate());
+            gate.secrets = None;
+            let reply = ask(&mut login, &mut gate, flags, &format!("{who}{offer}"));
+            assert_eq!(reply.status, LoginStatus::AUTHENTICATION_FAILURE);
+            assert!(!reply.done && reply.text.is_empty() && gate.opened == 0);
+        }
     }
 }
 

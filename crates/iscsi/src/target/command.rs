@@ -222,7 +222,7 @@ fn begin<B: Backend>(
         let plain = match medium::plain_transfer(&task.cdb, geometry) {
             Some(Ok(Medium::Read(extent))) if view.reads => {
                 // It is executed when it is sent, after the other commands of the batch.
-                view.volume.prefetch(extent);
+                view.volume.prefetch(OpKind::Read, extent);
                 Some((Medium::Read(extent), OpKind::Read, extent))
             }
             Some(Ok(Medium::Write(extent))) if view.writes && !view.volume.is_read_only() => {

@@ -73,11 +73,11 @@ impl World {
 }
 
 impl Backend for World {
-    fn authentication(&mut self, _: &str, _: Option<&str>) -> Authentication {
-        Authentication {
+    fn authentication(&mut self, _: &str, _: Option<&str>) -> Option<Authentication> {
+        Some(Authentication {
             initiator: self.secret.clone(),
             target: None,
-        }
+        })
     }
 
     fn connection(&self) -> u64 {

@@ -100,7 +100,7 @@ fn authentication() -> Authentication {
     let credentials = |name: &str, secret: &[u8]| {
         Some(Credentials {
             name: name.into(),
-            secret: secret.into(),
+            secret: secret.to_vec().into(),
         })
     };
     Authentication {

@@ -14,6 +14,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
+use super::changes::ChangeMap;
 use crate::chunk::{Mark, Slab};
 use crate::locks::Guard;
 use crate::slabs::{SlabCharge, Slabs};
@@ -143,19 +144,24 @@ impl Layer {
     }
 }
 
-/// The layers of a store, oldest first; at least one.
+/// The layers of a store, oldest first, and what notes its changes; at least one of either.
 #[derive(Debug)]
 pub(super) struct Chain {
     pub(super) layers: Vec<Arc<Layer>>,
     /// The longest of them: nothing beyond is kept.
     len_bytes: u64,
+    pub(super) maps: Vec<Arc<ChangeMap>>,
 }
 
 impl Chain {
-    /// `None` for no layers.
-    pub(super) fn new(layers: Vec<Arc<Layer>>) -> Option<Self> {
-        let len_bytes = layers.iter().map(|layer| layer.len_bytes).max()?;
-        Some(Self { layers, len_bytes })
+    /// `None` for neither layers nor maps.
+    pub(super) fn new(layers: Vec<Arc<Layer>>, maps: Vec<Arc<ChangeMap>>) -> Option<Self> {
+        let len_bytes = layers.iter().map(|layer| layer.len_bytes).max();
+        (len_bytes.is_some() || !maps.is_empty()).then(|| Self {
+            layers,
+            len_bytes: len_bytes.unwrap_or(0),
+            maps,
+        })
     }
 
     /// Of `layers`, `layer` and all newer ones; none if the layer was removed.
@@ -165,14 +171,17 @@ impl Chain {
         index.map_or(&[], |index| &layers[index..])
     }
 
-    /// The newest snapshot, which has to keep what is about to change.
-    pub(super) fn newest(&self) -> Newest<'_> {
-        Newest::of(&self.layers, self.layers.len())
-    }
-
-    /// Whether a snapshot shows something at `offset`.
-    pub(super) fn reaches(&self, offset: u64) -> bool {
-        offset < self.len_bytes
+    /// The newest snapshot that has to keep what is about to change from `offset` on.
+    pub(super) fn newest(&self, offset: u64) -> Newest<'_> {
+        let newest = if offset < self.len_bytes {
+            Newest::of(&self.layers, self.layers.len())
+        } else {
+            Newest::NONE
+        };
+        Newest {
+            maps: &self.maps,
+            ..newest
+        }
     }
 }
 
@@ -183,19 +192,38 @@ pub(super) struct Newest<'a> {
     layers: &'a [Arc<Layer>],
     /// Its index; that of no layer if no snapshot keeps anything.
     index: usize,
+    /// What notes changes.
+    maps: &'a [Arc<ChangeMap>],
 }
 
 impl<'a> Newest<'a> {
-    /// No snapshot keeps anything.
+    /// No snapshot keeps anything, and no map notes anything.
     pub(super) const NONE: Self = Self {
         layers: &[],
         index: 0,
+        maps: &[],
     };
 
     /// The newest of the first `end` layers that keeps anything.
     fn of(layers: &'a [Arc<Layer>], end: usize) -> Self {
         let newest = layers[..end].iter().rposition(|layer| layer.is_live());
-        newest.map_or(Self::NONE, |index| Self { layers, index })
+        newest.map_or(Self::NONE, |index| Self {
+            layers,
+            index,
+            maps: &[],
+        })
+    }
+
+    /// Whether a write has nothing to do before it changes bytes.
+    pub(super) fn is_idle(self) -> bool {
+        self.layers.is_empty() && self.maps.is_empty()
+    }
+
+    /// Notes that bytes are about to change.
+    pub(super) fn note(self, offset: u64, len: u64) {
+        for map in self.maps {
+            map.note(offset, len);
+        }
     }
 
     /// Its layer.

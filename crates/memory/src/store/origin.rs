@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use block::Status;
 
+use super::changes::ChangeMap;
 use super::layers::{Chain, Cut, Keeping, Layer, Newest};
 use super::snapshot::Snapshot;
 use super::{Control, Life, Store};
@@ -118,8 +119,23 @@ impl Store {
         chain.map_or_else(Vec::new, |chain| chain.layers.clone())
     }
 
-    fn set_layers(&self, _control: &Control<'_>, layers: Vec<Arc<Layer>>) {
-        let replaced = self.chain.replace(Chain::new(layers));
+    /// What notes changes.
+    pub(super) fn maps(&self, control: &Control<'_>) -> Vec<Arc<ChangeMap>> {
+        let chain = self.chain.get(control);
+        chain.map_or_else(Vec::new, |chain| chain.maps.clone())
+    }
+
+    fn set_layers(&self, control: &Control<'_>, layers: Vec<Arc<Layer>>) {
+        self.set_chain(control, layers, self.maps(control));
+    }
+
+    pub(super) fn set_chain(
+        &self,
+        _control: &Control<'_>,
+        layers: Vec<Arc<Layer>>,
+        maps: Vec<Arc<ChangeMap>>,
+    ) {
+        let replaced = self.chain.replace(Chain::new(layers, maps));
         self.locks.await_all();
         // SAFETY: all locks were released once, and `control`, which the others who read the chain
         // hold, is the caller's.
@@ -169,19 +185,21 @@ impl Store {
         Ok(())
     }
 
-    /// Keeps a piece for the newest snapshot, as far as it is not kept already. The caller is about
+    /// Keeps a piece for the newest snapshot, as far as it is not kept already, and notes that it
+    /// changes. The caller is about
     /// to change the piece, holds the write lock of its granule, and calls this for each piece of an
     /// operation with the same snapshot.
     #[inline]
     pub(super) fn preserve(&self, newest: Newest<'_>, piece: &Piece) -> Result<(), MemoryError> {
-        match newest.layer() {
-            None => Ok(()),
-            Some(_) => self.preserve_in(newest, piece),
+        if newest.is_idle() {
+            return Ok(());
         }
+        self.preserve_in(newest, piece)
     }
 
     #[cold]
     fn preserve_in(&self, mut newest: Newest<'_>, piece: &Piece) -> Result<(), MemoryError> {
+        newest.note(piece.offset, piece.len as u64);
         while let Some(layer) = newest.layer() {
             match self.keep(layer, newest, piece) {
                 Err(_) if layer.is_temporary() => {
@@ -210,8 +228,8 @@ impl Store {
     #[inline]
     pub(super) fn newest<'a>(&'a self, lock: &'a impl Guard, offset: u64) -> Newest<'a> {
         match self.chain.get(lock) {
-            Some(chain) if chain.reaches(offset) => chain.newest(),
-            _ => Newest::NONE,
+            Some(chain) => chain.newest(offset),
+            None => Newest::NONE,
         }
     }
 

@@ -135,6 +135,10 @@ impl Snapshot {
         let copy_bytes = self.layout().granule_bytes();
         let total_bytes = self.changed(&layers).count() as u64 * copy_bytes;
         let mut buffer = vec![0; copy_bytes as usize];
+        if self.origin.is_clone() {
+            // More or less of its base shows, without a write.
+            self.origin.note_all_changed(&control);
+        }
         // What no layer holds is as it was, but for how much of a clone's base shows.
         self.origin.set_base_len(self.layer.base_len_bytes);
         for (done, offset) in self.changed(&layers).enumerate() {

@@ -4,7 +4,12 @@
 //!          ┌──────────────────────────────────────────────────────────────┐
 //!          ▼                                                              │
 //!  mailbox ─► timers ─► turns of those that may go on ─► poll or sleep ───┘
+//!    ▲                                 │
+//!    └ lane: reap ◄── devices ◄── lane: submit
 //! ```
+//!
+//! In its lane ([`block::Lane`]) a reactor drives the devices of volumes. What they have completed is in
+//! the mailbox when it is collected.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,7 +19,10 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
+use block::Lane;
+
 use super::{Common, GraceMember, ReactorHandle};
+use crate::channel::Channel;
 use crate::connection::{Connection, Scratch, Turn, configure};
 use crate::driven::{Accepted, CloseReason};
 use crate::listener::{Incoming, Listener};
@@ -48,6 +56,7 @@ pub(crate) struct Reactor {
     index: usize,
     common: Arc<Common>,
     poller: Poller,
+    lane: Option<Box<dyn Lane>>,
     slots: Slots<Slot>,
     /// Those that may go on, in the order of their turns.
     ready: VecDeque<ConnectionId>,
@@ -60,6 +69,8 @@ pub(crate) struct Reactor {
 
 /// The mailbox's event among the poller's.
 const MAILBOX_TOKEN: u64 = 0;
+/// The lane's event among them. Numbers of connections are larger.
+const LANE_TOKEN: u64 = 1;
 /// Connections accepted in one turn of a listener.
 const ACCEPTS_PER_TURN: usize = 64;
 /// A listener that could not accept (no descriptors left) tries again after so long.
@@ -72,10 +83,15 @@ impl Reactor {
         let handle = ReactorHandle {
             common: Arc::clone(&common),
         };
+        let lane = handle.open_lane()?;
+        if let Some(lane) = &lane {
+            poller.add(lane.event(), LANE_TOKEN)?;
+        }
         Ok(Self {
             index,
             common,
             poller,
+            lane,
             slots: Slots::new(index),
             ready: VecDeque::new(),
             timers: Timers::default(),
@@ -90,9 +106,11 @@ impl Reactor {
     pub(crate) fn run(&mut self) {
         loop {
             let now = Instant::now();
-            let mut has_worked = self.collect_mail(now);
+            let mut has_worked = self.lane.as_mut().is_some_and(|lane| lane.reap());
+            has_worked |= self.collect_mail(now);
             has_worked |= self.fire_timers(now);
             has_worked |= self.give_turns(now);
+            has_worked |= self.lane.as_mut().is_some_and(|lane| lane.submit());
             if self.is_drained(now) {
                 return;
             }
@@ -108,7 +126,9 @@ impl Reactor {
         if has_worked || !self.ready.is_empty() {
             return Wait::Poll;
         }
-        let due = self.timers.next().into_iter().chain(self.drain_until).min();
+        let of_lane = self.lane.as_ref().and_then(|lane| lane.due());
+        let due = [self.timers.next(), self.drain_until, of_lane];
+        let due = due.into_iter().flatten().min();
         self.spin.idle(now, due)
     }
 
@@ -128,6 +148,9 @@ impl Reactor {
         for readiness in events {
             if readiness.token == MAILBOX_TOKEN {
                 mailbox.clear_event();
+                continue;
+            }
+            if readiness.token == LANE_TOKEN {
                 continue;
             }
             let id = ConnectionId(readiness.token);
@@ -242,10 +265,11 @@ impl Reactor {
                 local: incoming.local,
             };
             let driven = incoming.acceptor.accept(now, &accepted)?;
+            let channel = Channel::new(incoming.acceptor.entry());
             Some(Slot::Connection(Box::new(Connection::new(
-                id,
-                incoming.listener,
+                (id, incoming.listener),
                 incoming.socket,
+                channel,
                 driven,
                 (login_until, half_open),
                 place,

@@ -6,6 +6,7 @@ use session::{RemoteBuffer, RemoteKey};
 use zerocopy::FromBytes;
 
 use super::wire::{ErrorCode, FIXED_BYTES, FixedHeader, Segment, VERSION, procedure};
+use crate::results::PLACED_MAX;
 use crate::xdr::{Malformed, Reader, Writer};
 
 /// Where the data of a call and of its reply are in the client's memory, and to which message that
@@ -19,8 +20,7 @@ pub(super) struct Chunks {
     pub(super) argument: Chunk,
     /// Where the argument is in the call.
     pub(super) position: usize,
-    /// The write list. Only the first chunk is used, since no reply has two results that may be
-    /// placed.
+    /// The write list: a chunk for each result that may be placed, in their order.
     results: Vec<Chunk>,
     /// How many of `results` the header has. The others are memory to be used again.
     results_len: usize,
@@ -52,13 +52,11 @@ pub(super) enum Fault {
 
 /// The most segments of a header, in all its lists.
 const SEGMENTS_MAX: usize = 64;
-/// The most chunks of a write list.
-const RESULTS_MAX: usize = 4;
 /// Segments of a list for which memory is kept: as many as most lists have.
 const SEGMENTS_KEPT: usize = 4;
 /// The most memory of the lists of a header, in bytes. They grow by doubling.
 pub(super) const LISTS_BYTES_MAX: usize =
-    (2 * SEGMENTS_MAX + (3 + RESULTS_MAX) * SEGMENTS_KEPT) * size_of::<RemoteBuffer>();
+    (2 * SEGMENTS_MAX + (3 + PLACED_MAX) * SEGMENTS_KEPT) * size_of::<RemoteBuffer>();
 
 impl From<Malformed> for Fault {
     fn from(Malformed: Malformed) -> Self {
@@ -112,7 +110,7 @@ impl Chunks {
         let mut segments_left = SEGMENTS_MAX;
         self.read_read_list(reader, &mut segments_left)?;
         while reader.bool()? {
-            if self.results_len == RESULTS_MAX {
+            if self.results_len == PLACED_MAX {
                 return Err(Malformed);
             }
             if self.results.len() == self.results_len {
@@ -165,8 +163,8 @@ impl Chunks {
     }
 
     /// The chunk that a result is placed in. One without segments says that it is not to be placed.
-    pub(super) fn result(&self) -> Option<&Chunk> {
-        self.results().first().filter(|chunk| !chunk.is_empty())
+    pub(super) fn result(&self, index: usize) -> Option<&Chunk> {
+        self.results().get(index).filter(|chunk| !chunk.is_empty())
     }
 
     /// The reply chunk.
@@ -194,12 +192,12 @@ impl Chunks {
         FIXED_BYTES + 3 * 4 + results + self.reply().map_or(0, chunk)
     }
 
-    /// Writes the header of a reply of which `result_bytes` are in the first chunk of the write
-    /// list, and `reply_bytes` in the reply chunk. Segments have the lengths that were written.
+    /// Writes the header of a reply of which `result_bytes` are in the chunks of the write list, and
+    /// `reply_bytes` in the reply chunk. Segments have the lengths that were written.
     pub(super) fn write_reply_header(
         &self,
         (procedure, credits): (u32, u32),
-        (result_bytes, reply_bytes): (usize, usize),
+        (result_bytes, reply_bytes): (&[usize; PLACED_MAX], usize),
         out: &mut Writer<'_>,
     ) {
         out.view(&FixedHeader {
@@ -210,9 +208,9 @@ impl Chunks {
         });
         // The read list is empty.
         out.bool(false);
-        for (index, chunk) in self.results().iter().enumerate() {
+        for (chunk, written_bytes) in self.results().iter().zip(result_bytes) {
             out.bool(true);
-            write_chunk(chunk, if index == 0 { result_bytes } else { 0 }, out);
+            write_chunk(chunk, *written_bytes, out);
         }
         out.bool(false);
         out.bool(self.has_reply);

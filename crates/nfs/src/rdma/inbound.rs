@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use session::WorkList;
 
 use super::slot::Slot;
+use super::waiting::Waiting;
 
 /// The calls whose data are read.
 #[derive(Debug, Default)]
@@ -25,8 +26,9 @@ impl Inbound {
     }
 
     /// Whether there are reads to be posted.
-    pub(super) fn wants(&self) -> bool {
-        self.posted < self.calls.len()
+    pub(super) fn wants(&self, slots: &[Slot], waiting: &Waiting) -> bool {
+        let next = self.calls.get(self.posted);
+        next.is_some_and(|index| waiting.has_room_for(&slots[usize::from(*index)]))
     }
 
     /// The call to which the next data belong.
@@ -41,9 +43,17 @@ impl Inbound {
     }
 
     /// Posts as many reads as fit. Their tags are the slots.
-    pub(super) fn poll(&mut self, slots: &mut [Slot], out: &mut dyn WorkList) {
+    pub(super) fn poll(
+        &mut self,
+        slots: &mut [Slot],
+        waiting: &mut Waiting,
+        out: &mut dyn WorkList,
+    ) {
         while let Some(&index) = self.calls.get(self.posted) {
             let slot = &mut slots[usize::from(index)];
+            if !waiting.take_room(slot) {
+                return;
+            }
             while let Some((piece, behind)) = slot.next_read(out) {
                 if !out.read(u64::from(index), piece) {
                     return;

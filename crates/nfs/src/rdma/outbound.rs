@@ -3,14 +3,14 @@
 //! ```text
 //!          READ                        its data are placed
 //!  Start ─┬──────► Data ──────────────────────────────────────────┐
-//!         │ READLINK                   its path is placed         │
-//!         ├──────► Path ──────────────────────────────────────────┤
+//!         │ READLINK, compound         path and data are placed   │
+//!         ├──────► Results ───────────────────────────────────────┤
 //!         │ any other                  longer than a message      ▼
 //!         ├───────────────────────────────────────► Long ──► Message
 //!         └──────────────────────────────────────────────────────►
 //! ```
 //!
-//! Read first: RFC 8166 sections 3.4.6, 3.5 and 4.3 to 4.5; RFC 8267 section 2.
+//! Read first: RFC 8166 sections 3.4.6, 3.5 and 4.3 to 4.5; RFC 8267 sections 2 and 6.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -18,14 +18,15 @@ use std::time::Instant;
 use session::{RemoteBuffer, WorkList};
 
 use super::chunks::{Chunk, Chunks, chunk_bytes};
-use super::slot::{Body, CREDITS, Cursor, Slot};
+use super::slot::{Body, CREDITS, Cursor, INLINE_BYTES_MAX, Slot, Waits};
 use super::wire::{ErrorCode, FixedHeader, VERSION, procedure};
-use crate::dispatch::{Executed, MARK_BYTES, execute, reply_reject, reply_write};
-use crate::v3::{
-    LISTING_BYTES_MAX, PlacedRead, READ_OVERHEAD_BYTES_MAX, ReadCall, Status, link_path,
-};
-use crate::xdr::Writer;
-use crate::{Backend, Completed, Procedure};
+use crate::calls::Ending;
+use crate::clients::MESSAGE_BYTES_MAX;
+use crate::dispatch::{Executed, MARK_BYTES, execute, reply_reject, reply_write, results_of};
+use crate::results::{PLACED_MAX, Results};
+use crate::v3::{LISTING_BYTES_MAX, PlacedRead, READ_OVERHEAD_BYTES_MAX, ReadCall, Status};
+use crate::xdr::{Writer, padding};
+use crate::{Backend, Completed};
 
 /// The reply to the first of the calls that are ready.
 #[derive(Debug)]
@@ -35,18 +36,19 @@ pub(super) struct Outbound {
     /// The client supports remote invalidation.
     invalidates: bool,
     step: Step,
-    /// The reply as a record. A path that is placed follows.
+    /// The reply as a record. Data that are placed are removed from it afterwards, except those of a
+    /// READ, which are never in it.
     reply: Vec<u8>,
+    /// What of it may be placed.
+    results: Results,
     /// Where in `reply` the bytes are that go into a chunk.
     source: Range<usize>,
     /// How many of them were written.
     written: usize,
     /// Where in the chunk the next bytes are written.
     cursor: Cursor,
-    /// Bytes of the result in the write chunk.
-    result_bytes: usize,
-    /// The length of `reply` without a path that is placed.
-    reply_end: usize,
+    /// Bytes of results in the chunks of the write list.
+    result_bytes: [usize; PLACED_MAX],
     /// The header of the message: memory to be used again.
     header: Vec<u8>,
 }
@@ -58,8 +60,8 @@ enum Step {
     Start,
     /// Data of a READ are written into the write chunk.
     Data(PlacedRead),
-    /// A path is written into the write chunk.
-    Path,
+    /// The result with this index is written into its write chunk.
+    Results(usize),
     /// The reply is written into the reply chunk.
     Long,
     /// The message is sent.
@@ -77,11 +79,13 @@ enum Message {
     Error(ErrorCode),
 }
 
-/// Whether there was room for all of a reply.
+/// What became of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sent {
     Yes,
     NoRoom,
+    /// There is no reply yet: another thread has to execute the call.
+    Waits,
 }
 
 /// What placing data has led to.
@@ -91,6 +95,10 @@ enum Placed {
     Failed(Status),
 }
 
+/// Memory for replies that is kept. They grow by doubling; the longest is that of a compound, unless another thread
+/// has made it.
+pub(super) const REPLY_BYTES_KEPT: usize = 2 * (MESSAGE_BYTES_MAX as usize + INLINE_BYTES_MAX);
+
 impl Outbound {
     pub(super) fn new(inline_bytes_max: usize, invalidates: bool) -> Self {
         Self {
@@ -98,11 +106,11 @@ impl Outbound {
             invalidates,
             step: Step::Start,
             reply: Vec::new(),
+            results: Results::default(),
             source: 0..0,
             written: 0,
             cursor: Cursor::default(),
-            result_bytes: 0,
-            reply_end: 0,
+            result_bytes: [0; PLACED_MAX],
             header: Vec::new(),
         }
     }
@@ -121,22 +129,23 @@ impl Outbound {
             let next = match std::mem::replace(&mut self.step, Step::Start) {
                 Step::Start => match self.start(now, slot, backend) {
                     Some(step) => step,
+                    None if matches!(slot.body, Body::Waits(_)) => return Sent::Waits,
                     None => return Sent::Yes,
                 },
                 Step::Data(mut read) => match self.place_data(&mut read, chunks, backend, out) {
                     Placed::NoRoom => return self.wait(Step::Data(read)),
                     placed => {
                         let completed = self.end_data(read, &placed, backend);
-                        self.end_call(now, &completed, backend);
+                        backend.count(&completed, now);
                         self.choose(chunks)
                     }
                 },
-                Step::Path => {
-                    if self.place(chunks.result(), out) == Sent::NoRoom {
-                        return self.wait(Step::Path);
+                Step::Results(index) => {
+                    if self.place(chunks.result(index), out) == Sent::NoRoom {
+                        return self.wait(Step::Results(index));
                     }
-                    self.result_bytes = self.written;
-                    self.choose(chunks)
+                    self.result_bytes[index] = self.written;
+                    self.next_result(index + 1, chunks)
                 }
                 Step::Long => {
                     if self.place(chunks.reply(), out) == Sent::NoRoom {
@@ -168,8 +177,16 @@ impl Outbound {
         backend: &mut B,
     ) -> Option<Step> {
         self.reply.clear();
-        self.result_bytes = 0;
+        self.reply.shrink_to(REPLY_BYTES_KEPT);
+        self.results = Results::default();
+        self.result_bytes = [0; PLACED_MAX];
         match &slot.body {
+            Body::Answered(ending) => {
+                let ending = ending.clone();
+                return self.start_answer(now, slot, ending, backend);
+            }
+            // They are not ready.
+            Body::Whole(_) | Body::Waits(..) => return None,
             Body::Refused(code) => return Some(Step::Message(Message::Error(*code))),
             Body::Rejected(xid, reject) => reply_reject(*xid, *reject, &mut self.reply),
             Body::Write(write) => {
@@ -180,17 +197,40 @@ impl Outbound {
                 Executed::Read(read) => {
                     return Some(self.start_read(now, read, &slot.chunks, backend));
                 }
+                Executed::Compound(completed, results) => {
+                    backend.count(&completed, now);
+                    self.results = results;
+                }
                 Executed::Done(Some(completed)) => {
                     backend.count(&completed, now);
-                    if let Some(step) = self.start_path(&completed, &slot.chunks) {
-                        return Some(step);
-                    }
+                    self.results = results_of(&completed, &self.reply);
                 }
                 Executed::Done(None) => {}
+                Executed::Waits(cost, rest) => {
+                    slot.body = Body::Waits(Waits {
+                        cost,
+                        data_bytes_max: self.data_room(&slot.chunks),
+                        rest,
+                    });
+                    return None;
+                }
             },
         }
-        self.reply_end = self.reply.len();
-        (!self.reply.is_empty()).then(|| self.choose(&slot.chunks))
+        (!self.reply.is_empty()).then(|| self.next_result(0, &slot.chunks))
+    }
+
+    /// Sends a reply that was made before.
+    fn start_answer<B: Backend>(
+        &mut self,
+        now: Instant,
+        slot: &mut Slot,
+        ending: Ending,
+        backend: &mut B,
+    ) -> Option<Step> {
+        self.reply = slot.take_bytes();
+        ending.count(now, backend);
+        self.results = ending.results;
+        (!self.reply.is_empty()).then(|| self.next_result(0, &slot.chunks))
     }
 
     /// Data of a READ go into the write chunk. Without one, as many are read as the reply has room
@@ -203,14 +243,9 @@ impl Outbound {
         backend: &mut B,
     ) -> Step {
         self.cursor = Cursor::default();
-        let max_bytes = match chunks.result() {
-            Some(_) => usize::MAX,
-            None => self
-                .reply_room(chunks)
-                .saturating_sub(READ_OVERHEAD_BYTES_MAX),
-        };
+        let max_bytes = self.data_room(chunks);
         let begun = read.begin_placed(max_bytes, backend, &mut self.reply);
-        let completed = match (begun, chunks.result()) {
+        let completed = match (begun, chunks.result(0)) {
             (Ok(read), Some(chunk)) if read.left_bytes() as u64 > chunk_bytes(chunk) => {
                 return Step::Message(Message::Error(ErrorCode::Chunk));
             }
@@ -218,8 +253,18 @@ impl Outbound {
             (Ok(read), None) => read.finish_inline(backend, &mut self.reply),
             (Err(completed), _) => completed,
         };
-        self.end_call(now, &completed, backend);
+        backend.count(&completed, now);
         self.choose(chunks)
+    }
+
+    /// The most data of a READ that a reply has room for. A write chunk that is too short is an error.
+    pub(super) fn data_room(&self, chunks: &Chunks) -> usize {
+        match chunks.result(0) {
+            Some(_) => usize::MAX,
+            None => self
+                .reply_room(chunks)
+                .saturating_sub(READ_OVERHEAD_BYTES_MAX),
+        }
     }
 
     /// The longest reply that can be sent without a write chunk.
@@ -234,26 +279,32 @@ impl Outbound {
             .min(LISTING_BYTES_MAX)
     }
 
-    /// The path of a READLINK goes into the write chunk, if there is one.
-    fn start_path(&mut self, completed: &Completed, chunks: &Chunks) -> Option<Step> {
-        let chunk = chunks.result()?;
-        if completed.procedure != Procedure::ReadLink || !completed.is_ok {
-            return None;
+    /// Results go into the chunks of the write list from the one with this index on, as far as it
+    /// has them. Behind the last one the rest of the reply follows.
+    fn next_result(&mut self, from: usize, chunks: &Chunks) -> Step {
+        for (index, range) in self.results.ranges().iter().enumerate().skip(from) {
+            let Some(chunk) = chunks.result(index) else {
+                continue;
+            };
+            if range.len() as u64 > chunk_bytes(chunk) {
+                return Step::Message(Message::Error(ErrorCode::Chunk));
+            }
+            self.begin_placing(range.clone());
+            return Step::Results(index);
         }
-        let path = link_path(&self.reply[MARK_BYTES..])?;
-        let path = path.start + MARK_BYTES..path.end + MARK_BYTES;
-        if path.len() as u64 > chunk_bytes(chunk) {
-            return Some(Step::Message(Message::Error(ErrorCode::Chunk)));
-        }
-        self.reply_end = path.start;
-        self.begin_placing(path);
-        Some(Step::Path)
+        self.remove_placed(chunks);
+        self.choose(chunks)
     }
 
-    /// The reply of a READ was appended.
-    fn end_call<B: Backend>(&mut self, now: Instant, completed: &Completed, backend: &mut B) {
-        self.reply_end = self.reply.len();
-        backend.count(completed, now);
+    /// Removes results that were placed from the reply, with their padding.
+    fn remove_placed(&mut self, chunks: &Chunks) {
+        // From the last one on, so that the places of the others stay.
+        for (index, range) in self.results.ranges().iter().enumerate().rev() {
+            if chunks.result(index).is_some() {
+                let end = range.end + padding(range.len());
+                self.reply.drain(range.start..end);
+            }
+        }
     }
 
     fn place_data<B: Backend>(
@@ -263,7 +314,7 @@ impl Outbound {
         backend: &mut B,
         out: &mut dyn WorkList,
     ) -> Placed {
-        let chunk = chunks.result().map_or(&[][..], Vec::as_slice);
+        let chunk = chunks.result(0).map_or(&[][..], Vec::as_slice);
         while let Some((piece, behind)) = self.next_piece(chunk, read.left_bytes(), out) {
             let Some(room) = out.write(piece) else {
                 return Placed::NoRoom;
@@ -287,7 +338,7 @@ impl Outbound {
         if let Placed::Failed(status) = placed {
             return read.fail(*status, backend, &mut self.reply);
         }
-        self.result_bytes = read.moved_bytes();
+        self.result_bytes[0] = read.moved_bytes();
         read.finish(&mut self.reply)
     }
 
@@ -333,7 +384,7 @@ impl Outbound {
 
     /// How the reply is sent: in a message if it fits, otherwise in the reply chunk.
     fn choose(&mut self, chunks: &Chunks) -> Step {
-        let reply = MARK_BYTES..self.reply_end;
+        let reply = MARK_BYTES..self.reply.len();
         let header_bytes = chunks.reply_header_bytes();
         if header_bytes + reply.len() <= self.inline_bytes_max {
             return Step::Message(Message::Inline);
@@ -353,12 +404,12 @@ impl Outbound {
         let credits = u32::from(CREDITS);
         match message {
             Message::Inline => {
-                let lengths = (self.result_bytes, 0);
+                let lengths = (&self.result_bytes, 0);
                 chunks.write_reply_header((procedure::MSG, credits), lengths, &mut header);
-                reply = &self.reply[MARK_BYTES..self.reply_end];
+                reply = &self.reply[MARK_BYTES..];
             }
             Message::Long => {
-                let lengths = (self.result_bytes, self.written);
+                let lengths = (&self.result_bytes, self.written);
                 chunks.write_reply_header((procedure::NOMSG, credits), lengths, &mut header);
             }
             Message::Error(code) => write_error(chunks.xid, code, &mut header),

@@ -18,11 +18,11 @@ use ::session::{MessageSession, RemoteKey, Session, WorkList};
 
 use super::chunks::{Chunks, Fault, LISTS_BYTES_MAX};
 use super::inbound::Inbound;
-use super::outbound::{Outbound, Sent};
-use super::slot::{CREDITS, GATHERED_BYTES_MAX, INLINE_BYTES_MAX, Slot};
+use super::outbound::{Outbound, REPLY_BYTES_KEPT, Sent};
+use super::slot::{CREDITS, INLINE_BYTES_MAX, Slot};
+use super::waiting::{GATHERED_BYTES_MAX, Waiting};
 use super::wire::{PrivateData, SIZE_UNIT_BYTES};
 use crate::Backend;
-use crate::v3::LISTING_BYTES_MAX;
 
 /// How a peer breaks the protocol so that the connection must end. Everything else has a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -63,6 +63,7 @@ pub fn accept<B: Backend>(now: Instant, private_data: &[u8]) -> Accepted<B> {
             free: (0..slots).rev().collect(),
             header: Chunks::default(),
             inbound: Inbound::default(),
+            waiting: Waiting::default(),
             ready: VecDeque::with_capacity(usize::from(slots)),
             outbound,
             is_broken: false,
@@ -83,7 +84,9 @@ pub struct RdmaSession<B> {
     /// The header of the next message: memory to be used again.
     header: Chunks,
     inbound: Inbound,
-    /// Calls that have arrived as a whole.
+    /// Calls that other threads execute.
+    waiting: Waiting,
+    /// Calls that have arrived as a whole, and were executed if other threads do that.
     ready: VecDeque<u16>,
     outbound: Outbound,
     is_broken: bool,
@@ -103,9 +106,9 @@ impl<B> RdmaSession<B> {
     /// The most memory that a connection takes in this session besides its receives, in bytes: what
     /// the program charges for it.
     pub const BYTES_MAX: u64 = {
-        let slot = GATHERED_BYTES_MAX + size_of::<Slot>() + LISTS_BYTES_MAX;
-        // The reply grows by doubling.
-        (Self::CREDITS as usize * slot + 2 * (LISTING_BYTES_MAX + INLINE_BYTES_MAX)) as u64
+        // Of a message, the bytes in front of and behind an argument in a chunk.
+        let slot = 2 * INLINE_BYTES_MAX + size_of::<Slot>() + LISTS_BYTES_MAX;
+        (Self::CREDITS as usize * slot + GATHERED_BYTES_MAX + REPLY_BYTES_KEPT) as u64
     };
 }
 
@@ -127,10 +130,9 @@ impl<B: Backend> MessageSession for RdmaSession<B> {
         };
         let slot = &mut self.slots[usize::from(index)];
         std::mem::swap(&mut slot.chunks, &mut self.header);
-        slot.begin(now, header);
+        slot.begin(now, header, backend);
         if slot.is_whole() {
-            slot.finish(backend);
-            self.ready.push_back(index);
+            self.end_arrival(index, backend);
         } else {
             self.inbound.begin(index);
         }
@@ -155,9 +157,8 @@ impl<B: Backend> MessageSession for RdmaSession<B> {
         let slot = &mut self.slots[usize::from(index)];
         slot.take(data, backend);
         if slot.is_whole() {
-            slot.finish(backend);
             self.inbound.end_first();
-            self.ready.push_back(index);
+            self.end_arrival(index, backend);
         }
         Ok(())
     }
@@ -166,15 +167,44 @@ impl<B: Backend> MessageSession for RdmaSession<B> {
         if self.is_broken {
             return;
         }
-        self.inbound.poll(&mut self.slots, out);
+        self.inbound.poll(&mut self.slots, &mut self.waiting, out);
         while let Some(&index) = self.ready.front() {
             let slot = &mut self.slots[usize::from(index)];
-            if self.outbound.poll(now, slot, backend, out) == Sent::NoRoom {
-                return;
+            match self.outbound.poll(now, slot, backend, out) {
+                Sent::NoRoom => return,
+                Sent::Waits => self.waiting.begin(index),
+                Sent::Yes => {
+                    slot.end();
+                    self.waiting.end(slot);
+                    self.free.push(index);
+                }
             }
-            slot.end();
             self.ready.pop_front();
-            self.free.push(index);
+            self.submit(backend);
+        }
+        // Answered calls have freed memory for others.
+        self.inbound.poll(&mut self.slots, &mut self.waiting, out);
+    }
+}
+
+impl<B: Backend> RdmaSession<B> {
+    /// A call has arrived as a whole.
+    fn end_arrival(&mut self, index: u16, backend: &mut B) {
+        let slot = &mut self.slots[usize::from(index)];
+        slot.finish(backend);
+        let room = self.outbound.data_room(&slot.chunks);
+        if slot.waits(room, backend) {
+            self.waiting.begin(index);
+            self.submit(backend);
+        } else {
+            self.ready.push_back(index);
+        }
+    }
+
+    /// Has calls executed by other threads, as many as there is room for.
+    fn submit(&mut self, backend: &mut B) {
+        while let Some(index) = self.waiting.submit(&mut self.slots, backend) {
+            self.ready.push_back(index);
         }
     }
 }
@@ -184,7 +214,8 @@ impl<B: Backend> Session for RdmaSession<B> {
     type Error = SessionError;
 
     fn wants_transmit(&self) -> bool {
-        !self.is_broken && (!self.ready.is_empty() || self.inbound.wants())
+        !self.is_broken
+            && (!self.ready.is_empty() || self.inbound.wants(&self.slots, &self.waiting))
     }
 
     fn is_idle(&self) -> bool {
@@ -195,7 +226,13 @@ impl<B: Backend> Session for RdmaSession<B> {
         self.is_broken
     }
 
-    fn handle_wake(&mut self, _: Instant, _: &mut B) -> Result<(), SessionError> {
+    fn handle_wake(&mut self, _: Instant, backend: &mut B) -> Result<(), SessionError> {
+        while let Some(answer) = backend.next_answer() {
+            let slot = &mut self.slots[usize::from(answer.slot)];
+            let index = answer.slot;
+            slot.answer(answer);
+            self.ready.push_back(index);
+        }
         Ok(())
     }
 

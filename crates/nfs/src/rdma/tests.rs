@@ -1,5 +1,6 @@
 //! Calls and replies of a client on a queue pair.
 
+mod compounds;
 mod hostile;
 mod long;
 mod placed;

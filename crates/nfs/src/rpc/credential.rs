@@ -57,6 +57,23 @@ impl Credential {
         matches!(self, Self::None)
     }
 
+    /// The user that the client names; without one, no user of any export's.
+    pub(crate) const fn uid(&self) -> u32 {
+        match self {
+            Self::None => u32::MAX,
+            Self::Sys(user) => user.uid,
+        }
+    }
+
+    /// CRC32C of the user and the first group, appended to another checksum.
+    pub(crate) fn checksum(&self, checksum: u32) -> u32 {
+        let Self::Sys(user) = self else {
+            return checksum;
+        };
+        let checksum = crc32c::crc32c_append(checksum, &user.uid.to_be_bytes());
+        crc32c::crc32c_append(checksum, &user.gid.to_be_bytes())
+    }
+
     /// The user as whom the export executes the call.
     pub(crate) fn map(&self, options: &ExportOptions) -> User {
         let anonymous = User {

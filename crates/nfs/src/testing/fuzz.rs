@@ -4,7 +4,11 @@ use std::sync::Arc;
 
 use file_tree::FileTree;
 
-use super::{Peer, RdmaPeer, TestServer};
+use super::compounds::{
+    compound, create_session, exchange, head, open, result, root, sequenced, skip_sequence,
+    state_id,
+};
+use super::{Arguments, Peer, RdmaPeer, TestServer};
 
 /// A stream of bytes to a session, in pieces of a length that the first byte gives. Replies are
 /// records, each of one fragment, whatever the input is.
@@ -22,6 +26,44 @@ pub fn session(tree: Arc<dyn FileTree>, input: &[u8]) {
     while let Some(mut reply) = peer.next_reply() {
         let _xid = reply.u32();
         assert_eq!(reply.u32(), 1, "a reply");
+    }
+}
+
+/// Operations of compounds, each behind the number of operations in one byte and the length in two.
+/// The client has a session, and has opened `/db/file` with the state ID 1 of its own. The low bit
+/// of the number's byte chooses the minor version.
+pub fn compounds(tree: Arc<dyn FileTree>, input: &[u8]) {
+    let mut server = TestServer::new(tree);
+    let mut peer = Peer::default();
+    let mut reply = peer.compound(&mut server, exchange(b"fuzz", 1, 0));
+    assert_eq!((head(&mut reply), result(&mut reply)), ((0, 1), (42, 0)));
+    let client = reply.u64();
+    let mut reply = peer.compound(&mut server, create_session(client, 1));
+    assert_eq!((head(&mut reply), result(&mut reply)), ((0, 1), (43, 0)));
+    let session = state_id(&mut reply);
+    let reclaimed = Arguments::default().u32(58).u32(0);
+    let opened = open((client, b"fuzz"), (3, 0), b"file");
+    let operations = reclaimed.raw(&root().raw(&opened.0).0);
+    let first = sequenced(&session, (0, 1, 0), &operations);
+    let mut reply = peer.compound(&mut server, compound(5, &first));
+    assert_eq!(head(&mut reply), (0, 5));
+    let (mut rest, mut sequence) = (input, 1);
+    while let Some(([kind, len @ ..], behind)) = rest.split_first_chunk::<3>() {
+        let len = usize::from(u16::from_be_bytes(*len)).min(behind.len());
+        let (operations, behind) = behind.split_at(len);
+        rest = behind;
+        sequence += 1;
+        let (count, minor) = (u32::from(kind >> 1), u32::from(kind & 1) + 1);
+        let operations = Arguments(operations.to_vec());
+        let operations = sequenced(&session, (0, sequence, 0), &operations);
+        let arguments = Arguments::default().opaque(b"").u32(minor);
+        let arguments = arguments.u32(count + 1).raw(&operations.0);
+        let mut reply = peer.compound(&mut server, arguments);
+        let (status, results) = head(&mut reply);
+        if results > 1 {
+            skip_sequence(&mut reply);
+        }
+        assert!(results <= count + 1 && (status != 0 || results == count + 1));
     }
 }
 

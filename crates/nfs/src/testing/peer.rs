@@ -150,6 +150,15 @@ impl Peer {
         self.call_program(server, (100_005, 3, procedure), &arguments)
     }
 
+    /// Calls COMPOUND of NFS version 4 and returns the results.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "tests build arguments where they call"
+    )]
+    pub fn compound(&mut self, server: &mut TestServer, arguments: Arguments) -> Reply {
+        self.call_program(server, (100_003, 4, 1), &arguments)
+    }
+
     fn call_program(
         &mut self,
         server: &mut TestServer,
@@ -159,6 +168,7 @@ impl Peer {
         self.xid += 1;
         let call = arguments.call(self.xid, what, self.user);
         self.send(server, &record(&call));
+        self.finish_waiting(server);
         let mut reply = self.next_reply().expect("each call has a reply");
         let head: [u32; 5] = reply.words();
         assert_eq!(head, [self.xid, 1, 0, 0, 0], "an accepted reply");
@@ -182,6 +192,10 @@ impl Peer {
         let mut rest = &unsent[..];
         loop {
             let turn = self.session.turn_bytes();
+            if turn == 0 && !server.waiting.is_empty() {
+                self.finish_waiting(server);
+                continue;
+            }
             assert!(
                 turn > 0 || self.session.wants_transmit(),
                 "the session is stuck"
@@ -239,6 +253,26 @@ impl Peer {
         while self.session.wants_transmit() {
             self.receive_list(server);
         }
+    }
+
+    /// Executes the calls that wait, in their order, and receives their replies.
+    pub fn finish_waiting(&mut self, server: &mut TestServer) {
+        while !server.waiting.is_empty() {
+            server.finish(0);
+        }
+        self.wake(server);
+    }
+
+    /// Wakes the session, and receives everything that it sends.
+    pub fn wake(&mut self, server: &mut TestServer) {
+        let woken = self.session.handle_wake(self.now, server);
+        woken.expect("a wake has no error");
+        self.receive(server);
+    }
+
+    /// Whether no call is in progress.
+    pub fn is_idle(&self) -> bool {
+        self.session.is_idle()
     }
 
     /// Whether the session wants to send.

@@ -225,6 +225,21 @@ impl RdmaPeer {
         }
     }
 
+    /// Executes the calls that wait, in their order, and lets the session work.
+    pub fn finish_waiting(&mut self, server: &mut TestServer) {
+        while !server.waiting.is_empty() {
+            server.finish(0);
+        }
+        self.wake(server);
+    }
+
+    /// Wakes the session, and lets it work until it has nothing to do.
+    pub fn wake(&mut self, server: &mut TestServer) {
+        let woken = self.session.handle_wake(self.now, server);
+        woken.expect("a wake has no error");
+        self.work(server);
+    }
+
     fn carry_out(&mut self, work: Work, server: &mut TestServer) {
         match work {
             Work::Write { to, data } => {

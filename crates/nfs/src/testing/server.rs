@@ -1,12 +1,16 @@
 //! The program around a session, in a test.
 
+use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Instant;
 
 use file_tree::FileTree;
 
-use crate::{Backend, Completed, Export, ExportId, ExportOptions, Refusal, ReplyCache, Squash};
+use crate::{
+    Answer, Backend, Clients, Completed, Export, ExportId, ExportOptions, Refusal, ReplyCache,
+    Squash, WaitingCall,
+};
 
 /// Exports, replies and counts of a server. One value is the backend of all its connections, which
 /// come from one client.
@@ -24,7 +28,15 @@ pub struct TestServer {
     pub verifier: [u8; 8],
     /// See [`Backend::client`].
     pub client: IpAddr,
+    /// Calls that wait, until [`finish`](Self::finish) is called.
+    pub waiting: Vec<WaitingCall>,
+    /// Whether no call may wait.
+    pub is_busy: bool,
+    /// Whether there is no memory for calls that wait.
+    pub is_poor: bool,
+    answers: VecDeque<Answer>,
     replies: ReplyCache,
+    clients: Clients,
 }
 
 impl TestServer {
@@ -51,8 +63,20 @@ impl TestServer {
             mounts: Vec::new(),
             verifier: *b"instance",
             client: Ipv4Addr::LOCALHOST.into(),
+            waiting: Vec::new(),
+            is_busy: false,
+            is_poor: false,
+            answers: VecDeque::new(),
             replies: ReplyCache::default(),
+            clients: Clients::new(0x5eed),
         }
+    }
+
+    /// Executes a call that waits, as another thread would.
+    pub fn finish(&mut self, at: usize) {
+        let call = self.waiting.remove(at);
+        let answer = call.execute(self);
+        self.answers.push_back(answer);
     }
 
     fn find(&self, is_it: impl Fn(&Export) -> bool) -> Result<&Export, Refusal> {
@@ -108,6 +132,26 @@ impl Backend for TestServer {
 
     fn with_replies(&mut self, use_cache: &mut dyn FnMut(&mut ReplyCache)) {
         use_cache(&mut self.replies);
+    }
+
+    fn with_clients(&mut self, use_clients: &mut dyn FnMut(&mut Clients)) {
+        use_clients(&mut self.clients);
+    }
+
+    fn charge_waiting(&mut self) -> bool {
+        !self.is_poor
+    }
+
+    fn submit(&mut self, call: WaitingCall) -> Result<(), WaitingCall> {
+        if self.is_busy {
+            return Err(call);
+        }
+        self.waiting.push(call);
+        Ok(())
+    }
+
+    fn next_answer(&mut self) -> Option<Answer> {
+        self.answers.pop_front()
     }
 
     fn count(&mut self, completed: &Completed, _: Instant) {

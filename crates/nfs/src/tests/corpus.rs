@@ -1,7 +1,7 @@
 //! The corpora of the fuzz targets.
 
 use super::tree;
-use crate::testing::fuzz::{rdma, session};
+use crate::testing::fuzz::{compounds, rdma, session};
 
 #[test]
 fn the_corpus_passes() {
@@ -11,4 +11,9 @@ fn the_corpus_passes() {
 #[test]
 fn the_corpus_of_rdma_passes() {
     assert!(block::testing::replay("nfs_rdma", |input| rdma(tree(), input)) > 0);
+}
+
+#[test]
+fn the_corpus_of_compounds_passes() {
+    assert!(block::testing::replay("nfs_compounds", |input| compounds(tree(), input)) > 0);
 }

@@ -70,7 +70,7 @@ const DELETE: u32 = 0x10;
 const EXECUTE: u32 = 0x20;
 
 /// What a caller may do, as bits of ACCESS.
-fn access_bits(kind: FileKind, access: Access, is_read_only: bool) -> u32 {
+pub(crate) fn access_bits(kind: FileKind, access: Access, is_read_only: bool) -> u32 {
     let (write, execute) = match kind {
         FileKind::Directory => (MODIFY | EXTEND | DELETE, LOOKUP),
         _ => (MODIFY | EXTEND, EXECUTE),

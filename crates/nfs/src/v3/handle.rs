@@ -49,16 +49,25 @@ impl Handle {
             Err(_) => Err(Status::BadHandle),
         })
     }
+
+    /// The bytes of the handle.
+    pub(crate) fn to_bytes(self) -> [u8; 32] {
+        zerocopy::transmute!(HandleBytes {
+            export: self.export.0,
+            number: self.file.number.into(),
+            generation: self.file.generation.into(),
+        })
+    }
+
+    /// Writes it, as nfs_fh3 or nfs_fh4.
+    pub(crate) fn write(self, out: &mut Writer<'_>) {
+        out.opaque(&self.to_bytes());
+    }
 }
 
 /// Writes nfs_fh3.
 pub(crate) fn write_handle(export: ExportId, file: FileId, out: &mut Writer<'_>) {
-    let handle = HandleBytes {
-        export: export.0,
-        number: file.number.into(),
-        generation: file.generation.into(),
-    };
-    out.opaque(handle.as_bytes());
+    Handle { export, file }.write(out);
 }
 
 /// How long a handle is on the wire, with its length.

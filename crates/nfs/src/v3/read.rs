@@ -43,7 +43,7 @@ pub(crate) enum Produced {
 }
 
 /// The reply up to its data, with the record's header in front.
-pub(super) const HEAD_BYTES: usize =
+pub(crate) const HEAD_BYTES: usize =
     4 + size_of::<AcceptedHeader>() + 4 + PRESENT_BYTES + 4 + 4 + 4;
 /// What a reply takes besides its data at most.
 pub(crate) const OVERHEAD_BYTES_MAX: usize = HEAD_BYTES + UNIT_BYTES - 1;
@@ -69,6 +69,11 @@ impl ReadCall {
             left: count.min(TRANSFER_BYTES_MAX),
             announced: None,
         })
+    }
+
+    /// Bytes that are asked for, or left.
+    pub(crate) const fn left_bytes(&self) -> usize {
+        self.left
     }
 
     /// Sends as much as fits. A reply of failure is written to `replies` instead. `head` is memory

@@ -30,6 +30,7 @@ pub(crate) enum Status {
     NotSupported = 10_004,
     TooSmall = 10_005,
     BadType = 10_007,
+    TryLater = 10_008,
 }
 
 impl From<FileError> for Status {
@@ -53,6 +54,7 @@ impl From<FileError> for Status {
             FileError::BadCookie => Self::BadCookie,
             FileError::NotSynchronized => Self::NotSynchronized,
             FileError::NotSupported => Self::NotSupported,
+            FileError::Busy => Self::TryLater,
             FileError::Io => Self::Io,
         }
     }

@@ -21,7 +21,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::group::{Exponentiation, Power, PrivateKey};
 use super::hash::Digest;
 use super::response::Proof;
-use super::{DhGroup, GroupPolicy, Hash, Names, Secret, Seed};
+use super::{Concatenation, DhGroup, GeneratedKey, GroupPolicy, Hash, Names, Secret, Seed};
 use crate::wire::auth::{
     Challenge, Failure, FailureReason, MessageHeader, MessageKind, Negotiate, Reply, Success1,
     Success2,
@@ -74,6 +74,8 @@ pub struct ControllerAuth {
     state: State,
     is_proven: bool,
     outcome: Option<AuthOutcome>,
+    concatenation: Concatenation,
+    generated: Option<GeneratedKey>,
 }
 
 enum State {
@@ -104,6 +106,10 @@ struct Transaction {
     /// S1.
     sequence: u32,
     is_mutual: bool,
+    /// SC_C.
+    secure_channel: u8,
+    /// C2, once the host has replied.
+    host_challenge: Vec<u8>,
 }
 
 struct KeyExchange {
@@ -118,8 +124,6 @@ struct KeyExchange {
 /// What the host replied.
 struct Answer {
     response: Vec<u8>,
-    /// C2, if the controller is to respond.
-    challenge: Option<Vec<u8>>,
     /// S2.
     sequence: u32,
 }
@@ -133,7 +137,21 @@ impl ControllerAuth {
             state: State::Idle,
             is_proven: false,
             outcome: None,
+            concatenation: Concatenation::Refused,
+            generated: None,
         }
+    }
+
+    /// Says whether hosts may have a key for TLS generated.
+    #[must_use]
+    pub fn concatenating(mut self, concatenation: Concatenation) -> Self {
+        self.concatenation = concatenation;
+        self
+    }
+
+    /// The key for TLS that the last authentication has generated, once.
+    pub fn take_generated_key(&mut self) -> Option<GeneratedKey> {
+        self.generated.take()
     }
 
     /// Replaces the credentials for the next transaction.
@@ -270,9 +288,11 @@ impl ControllerAuth {
     ) -> Result<Option<Exponentiation>, FailureReason> {
         let (negotiate, _) =
             Negotiate::ref_from_prefix(message).map_err(|_| FailureReason::IncorrectPayload)?;
-        if negotiate.secure_channel != 0 {
-            return Err(FailureReason::SecureChannelMismatch);
-        }
+        let is_concatenated = match (negotiate.secure_channel, self.concatenation) {
+            (Negotiate::NO_SECURE_CHANNEL, _) => false,
+            (Negotiate::NEW_TLS_KEY, Concatenation::Offered) => true,
+            _ => return Err(FailureReason::SecureChannelMismatch),
+        };
         if negotiate.protocols == 0 {
             return Err(FailureReason::IncorrectPayload);
         }
@@ -284,8 +304,12 @@ impl ControllerAuth {
         let (Some(hashes), Some(groups)) = (hashes, groups) else {
             return Err(FailureReason::IncorrectPayload);
         };
-        let hash = choose_hash(self.credentials.hash, hashes)?;
+        let hash = choose_hash(self.credentials.hash, hashes, is_concatenated)?;
         let group = choose_group(self.credentials.group, groups)?;
+        // Without a group there is no session key to derive one from.
+        if is_concatenated && group.is_none() {
+            return Err(FailureReason::SecureChannelMismatch);
+        }
         let key_exchange = group.map(|group| KeyExchange {
             group,
             key: PrivateKey::new(group, seed.exponent()),
@@ -300,6 +324,8 @@ impl ControllerAuth {
             challenge: seed.challenge(hash).to_vec(),
             sequence: seed.sequence(),
             is_mutual: false,
+            secure_channel: negotiate.secure_channel,
+            host_challenge: Vec::new(),
         });
         Ok(power)
     }
@@ -323,14 +349,21 @@ impl ControllerAuth {
         }
         let (response, rest) = rest.split_at(hash_bytes);
         let (challenge, rest) = rest.split_at(hash_bytes);
-        transaction.is_mutual = reply.challenge_valid == 1;
+        let is_concatenated = transaction.is_concatenated();
+        // A key for TLS needs the host's challenge.
+        if is_concatenated && reply.challenge_valid == 0 {
+            return Err(FailureReason::IncorrectPayload);
+        }
+        // Sequence number 0 says that the challenge is for that key alone.
+        let is_for_key = is_concatenated && reply.sequence.get() == 0;
+        transaction.is_mutual = reply.challenge_valid == 1 && !is_for_key;
         // A challenge that comes back is the mark of a reflection.
-        if transaction.is_mutual && challenge == transaction.challenge {
+        if reply.challenge_valid == 1 && challenge == transaction.challenge {
             return Err(FailureReason::Failed);
         }
+        transaction.host_challenge = challenge.to_vec();
         let answer = Answer {
             response: response.to_vec(),
-            challenge: transaction.is_mutual.then(|| challenge.to_vec()),
             sequence: reply.sequence.get(),
         };
         let power = match &transaction.key_exchange {
@@ -392,16 +425,7 @@ impl ControllerAuth {
         transaction: &Transaction,
         answer: &Answer,
     ) -> Result<Option<Digest>, FailureReason> {
-        let shared = transaction.key_exchange.as_ref();
-        let proof = Proof {
-            hash: transaction.hash,
-            shared: shared.and_then(|keys| keys.shared.as_ref()),
-            challenge: &transaction.challenge,
-            sequence: transaction.sequence,
-            transaction: transaction.id,
-            host_nqn: &self.names.host_nqn,
-            subsystem_nqn: &self.names.subsystem_nqn,
-        };
+        let proof = self.proof(transaction);
         let secrets = [
             Some(&self.credentials.secret),
             self.credentials.other_secret.as_ref(),
@@ -415,22 +439,41 @@ impl ControllerAuth {
         if !bool::from(is_right) {
             return Err(FailureReason::Failed);
         }
-        let Some(challenge) = &answer.challenge else {
+        if !transaction.is_mutual {
             return Ok(None);
-        };
+        }
         let Some(secret) = &self.credentials.controller_secret else {
             return Err(FailureReason::Failed);
         };
         let proof = Proof {
-            challenge,
+            challenge: &transaction.host_challenge,
             sequence: answer.sequence,
             ..proof
         };
         Ok(Some(proof.of_controller(secret)))
     }
 
+    /// What the host's response proves.
+    fn proof<'a>(&'a self, transaction: &'a Transaction) -> Proof<'a> {
+        let shared = transaction.key_exchange.as_ref();
+        Proof {
+            hash: transaction.hash,
+            shared: shared.and_then(|keys| keys.shared.as_ref()),
+            challenge: &transaction.challenge,
+            sequence: transaction.sequence,
+            secure_channel: transaction.secure_channel,
+            transaction: transaction.id,
+            host_nqn: &self.names.host_nqn,
+            subsystem_nqn: &self.names.subsystem_nqn,
+        }
+    }
+
     fn authenticated(&mut self, transaction: &Transaction) {
         self.is_proven = true;
+        if transaction.is_concatenated() {
+            let proof = self.proof(transaction);
+            self.generated = proof.generated_key(&transaction.host_challenge);
+        }
         self.outcome = Some(AuthOutcome::Authenticated {
             hash: transaction.hash,
             group: transaction.key_exchange.as_ref().map(|keys| keys.group),
@@ -467,6 +510,10 @@ impl ControllerAuth {
 }
 
 impl Transaction {
+    fn is_concatenated(&self) -> bool {
+        self.secure_channel != Negotiate::NO_SECURE_CHANNEL
+    }
+
     fn value_bytes(&self) -> usize {
         let keys = self.key_exchange.as_ref();
         keys.map_or(0, |keys| keys.group.value_bytes())
@@ -515,11 +562,16 @@ impl KeyExchange {
     }
 }
 
-/// The first function of the host's list that may be used.
-fn choose_hash(only: Option<Hash>, offered: &[u8]) -> Result<Hash, FailureReason> {
+/// The first function of the host's list that may be used. No cipher suite of TLS has SHA-512.
+fn choose_hash(
+    only: Option<Hash>,
+    offered: &[u8],
+    is_concatenated: bool,
+) -> Result<Hash, FailureReason> {
     offered
         .iter()
         .filter_map(|&id| Hash::from_id(id))
+        .filter(|&hash| !is_concatenated || hash != Hash::Sha512)
         .find(|&hash| only.is_none_or(|only| only == hash))
         .ok_or(FailureReason::HashNotUsable)
 }

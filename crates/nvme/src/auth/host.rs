@@ -11,7 +11,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::group::{Power, PrivateKey};
 use super::hash::Digest;
 use super::response::Proof;
-use super::{DhGroup, GroupPolicy, Hash, Names, Secret, Seed};
+use super::{Concatenation, DhGroup, GeneratedKey, GroupPolicy, Hash, Names, Secret, Seed};
 #[cfg(doc)]
 use crate::wire::auth::MESSAGE_MAX_BYTES;
 use crate::wire::auth::{
@@ -71,6 +71,7 @@ pub struct HostAuth {
     names: Names,
     seed: Seed,
     transaction: u16,
+    concatenation: Concatenation,
     state: State,
 }
 
@@ -79,10 +80,10 @@ enum State {
     Challenge,
     Reply(Vec<u8>, Expected),
     Success1(Expected),
-    Success2,
+    Success2(Option<GeneratedKey>),
     Failure2(HostAuthError, FailureReason),
     Failed(HostAuthError),
-    Done,
+    Done(Option<GeneratedKey>),
 }
 
 /// What the controller has to send in Success1.
@@ -90,6 +91,8 @@ struct Expected {
     hash: Hash,
     /// Its response (R2); none if it is not asked to prove anything.
     response: Option<Digest>,
+    /// The key for TLS, if the host has requested one.
+    generated: Option<GeneratedKey>,
 }
 
 impl HostAuth {
@@ -100,7 +103,23 @@ impl HostAuth {
             names,
             seed,
             transaction,
+            concatenation: Concatenation::Refused,
             state: State::Negotiate,
+        }
+    }
+
+    /// Says whether to request a key for TLS.
+    #[must_use]
+    pub fn concatenating(mut self, concatenation: Concatenation) -> Self {
+        self.concatenation = concatenation;
+        self
+    }
+
+    /// The key for TLS, once the authentication is [`AuthStep::Done`] that has generated one.
+    pub fn generated_key(&self) -> Option<&GeneratedKey> {
+        match &self.state {
+            State::Done(key) => key.as_ref(),
+            _ => None,
         }
     }
 
@@ -117,7 +136,7 @@ impl HostAuth {
     /// The next step. A message counts as sent.
     pub fn poll(&mut self) -> AuthStep {
         let transaction = self.transaction;
-        match std::mem::replace(&mut self.state, State::Done) {
+        match std::mem::replace(&mut self.state, State::Done(None)) {
             State::Negotiate => {
                 self.state = State::Challenge;
                 AuthStep::Send(self.negotiate())
@@ -126,7 +145,10 @@ impl HostAuth {
                 self.state = State::Success1(expected);
                 AuthStep::Send(message)
             }
-            State::Success2 => AuthStep::Send(Success2::new(transaction).as_bytes().to_vec()),
+            State::Success2(key) => {
+                self.state = State::Done(key);
+                AuthStep::Send(Success2::new(transaction).as_bytes().to_vec())
+            }
             State::Failure2(error, reason) => {
                 self.state = State::Failed(error);
                 let message = Failure::new(MessageKind::Failure2, transaction, reason);
@@ -136,7 +158,10 @@ impl HostAuth {
                 self.state = State::Failed(error);
                 AuthStep::Failed(error)
             }
-            State::Done => AuthStep::Done,
+            State::Done(key) => {
+                self.state = State::Done(key);
+                AuthStep::Done
+            }
             waiting @ (State::Challenge | State::Success1(_)) => {
                 self.state = waiting;
                 AuthStep::Receive
@@ -146,13 +171,13 @@ impl HostAuth {
 
     /// Handles a message of the controller, which may be followed by other bytes.
     pub fn handle_message(&mut self, message: &[u8]) {
-        let state = std::mem::replace(&mut self.state, State::Done);
+        let state = std::mem::replace(&mut self.state, State::Done(None));
         let next = self
             .check_header(message)
             .and_then(|kind| match (state, kind) {
                 (State::Challenge, MessageKind::Challenge) => self.on_challenge(message),
                 (State::Success1(expected), MessageKind::Success1) => {
-                    on_success1(&expected, message)
+                    on_success1(expected, message)
                 }
                 _ => Err(invalid(FailureReason::IncorrectMessage)),
             });
@@ -175,7 +200,33 @@ impl HostAuth {
             GroupPolicy::NoGroup => vec![None],
             GroupPolicy::Only(group) => vec![Some(group)],
         };
-        (hashes, groups)
+        match self.concatenation {
+            Concatenation::Refused => (hashes, groups),
+            // TLS has no cipher suite with SHA-512, and keys are generated with a group only.
+            Concatenation::Offered => (
+                hashes
+                    .into_iter()
+                    .filter(|&hash| hash != Hash::Sha512)
+                    .collect(),
+                groups.into_iter().flatten().map(Some).collect(),
+            ),
+        }
+    }
+
+    /// SC_C.
+    fn secure_channel(&self) -> u8 {
+        match self.concatenation {
+            Concatenation::Refused => Negotiate::NO_SECURE_CHANNEL,
+            Concatenation::Offered => Negotiate::NEW_TLS_KEY,
+        }
+    }
+
+    /// S2; 0 says that the challenge is only for the key.
+    fn sequence(&self) -> u32 {
+        match (self.concatenation, self.is_mutual()) {
+            (Concatenation::Offered, false) => 0,
+            _ => self.seed.sequence(),
+        }
     }
 
     fn negotiate(&self) -> Vec<u8> {
@@ -185,9 +236,9 @@ impl HostAuth {
             .into_iter()
             .map(|group| group.map_or(DhGroup::NONE_ID, DhGroup::id))
             .collect();
-        Negotiate::new(self.transaction, &hashes, &groups)
-            .as_bytes()
-            .to_vec()
+        let mut message = Negotiate::new(self.transaction, &hashes, &groups);
+        message.secure_channel = self.secure_channel();
+        message.as_bytes().to_vec()
     }
 
     fn check_header(&self, message: &[u8]) -> Result<MessageKind, HostAuthError> {
@@ -237,6 +288,7 @@ impl HostAuth {
             shared: keys.as_ref().map(|(_, shared)| shared),
             challenge,
             sequence: fixed.sequence.get(),
+            secure_channel: self.secure_channel(),
             transaction: self.transaction,
             host_nqn: &self.names.host_nqn,
             subsystem_nqn: &self.names.subsystem_nqn,
@@ -250,12 +302,17 @@ impl HostAuth {
             };
             proof.of_controller(secret)
         });
+        let generated = match self.concatenation {
+            Concatenation::Refused => None,
+            Concatenation::Offered => proof.generated_key(self.seed.challenge(hash)),
+        };
         let public = keys.as_ref().map(|(public, _)| public);
         Ok(State::Reply(
             self.reply(hash, &response, public),
             Expected {
                 hash,
                 response: expected,
+                generated,
             },
         ))
     }
@@ -280,10 +337,10 @@ impl HostAuth {
             self.transaction,
             hash.len_bytes() as u8,
             value.len() as u16,
-            self.seed.sequence(),
+            self.sequence(),
         );
         let mut challenge = vec![0; hash.len_bytes()];
-        if self.credentials.controller_secret.is_some() {
+        if self.is_mutual() || self.concatenation == Concatenation::Offered {
             fixed.challenge_valid = 1;
             challenge.copy_from_slice(self.seed.challenge(hash));
         }
@@ -291,7 +348,7 @@ impl HostAuth {
     }
 }
 
-fn on_success1(expected: &Expected, message: &[u8]) -> Result<State, HostAuthError> {
+fn on_success1(expected: Expected, message: &[u8]) -> Result<State, HostAuthError> {
     let (fixed, rest) =
         Success1::ref_from_prefix(message).map_err(|_| invalid(FailureReason::IncorrectPayload))?;
     let hash_bytes = expected.hash.len_bytes();
@@ -299,11 +356,11 @@ fn on_success1(expected: &Expected, message: &[u8]) -> Result<State, HostAuthErr
         return Err(invalid(FailureReason::IncorrectPayload));
     }
     let Some(response) = &expected.response else {
-        return Ok(State::Done);
+        return Ok(State::Done(expected.generated));
     };
     let is_right = response.matches(&rest[..hash_bytes]);
     if fixed.response_valid == 1 && bool::from(is_right) {
-        Ok(State::Success2)
+        Ok(State::Success2(expected.generated))
     } else {
         Err(HostAuthError::ControllerNotProven)
     }
@@ -320,10 +377,10 @@ impl std::fmt::Debug for State {
             Self::Challenge => "Challenge",
             Self::Reply(..) => "Reply",
             Self::Success1(_) => "Success1",
-            Self::Success2 => "Success2",
+            Self::Success2(_) => "Success2",
             Self::Failure2(..) => "Failure2",
             Self::Failed(_) => "Failed",
-            Self::Done => "Done",
+            Self::Done(_) => "Done",
         })
     }
 }

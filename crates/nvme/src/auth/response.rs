@@ -5,7 +5,8 @@
 
 use super::group::Power;
 use super::hash::Digest;
-use super::{Hash, Secret};
+use super::{GeneratedKey, Hash, Secret};
+use crate::wire::auth::Negotiate;
 
 /// What a response proves knowledge for.
 #[derive(Clone, Copy)]
@@ -18,6 +19,8 @@ pub(super) struct Proof<'a> {
     pub(super) challenge: &'a [u8],
     /// S1 or S2.
     pub(super) sequence: u32,
+    /// SC_C.
+    pub(super) secure_channel: u8,
     /// T_ID.
     pub(super) transaction: u16,
     pub(super) host_nqn: &'a str,
@@ -31,22 +34,25 @@ impl Proof<'_> {
         self.response(&key, b"HostHost", self.host_nqn, self.subsystem_nqn)
     }
 
-    /// What the controller responds with (R2).
+    /// What the controller responds with (R2). Linux's host and target compute it with 0 where the
+    /// host's response has SC_C, and R1 has already proven that SC_C was not changed.
     pub(super) fn of_controller(&self, secret: &Secret) -> Digest {
         let key = secret.key_of(self.subsystem_nqn);
-        self.response(&key, b"Controller", self.subsystem_nqn, self.host_nqn)
+        let proof = Proof {
+            secure_channel: Negotiate::NO_SECURE_CHANNEL,
+            ..*self
+        };
+        proof.response(&key, b"Controller", self.subsystem_nqn, self.host_nqn)
     }
 
     fn response(&self, key: &[u8], role: &[u8], own: &str, other: &str) -> Digest {
-        /// SC_C: no secure channel is concatenated.
-        const NO_SECURE_CHANNEL: u8 = 0;
         let augmented = self.augmented_challenge();
         let challenge = augmented.as_ref().map_or(self.challenge, Digest::as_bytes);
         let parts = [
             challenge,
             &self.sequence.to_le_bytes(),
             &self.transaction.to_le_bytes(),
-            &[NO_SECURE_CHANNEL],
+            &[self.secure_channel],
             role,
             own.as_bytes(),
             &[0],
@@ -57,7 +63,20 @@ impl Proof<'_> {
 
     /// The challenge under the session key, if a key was exchanged.
     fn augmented_challenge(&self) -> Option<Digest> {
-        let session_key = self.hash.digest(self.shared?.as_bytes());
+        let session_key = self.session_key()?;
         Some(self.hash.hmac(session_key.as_bytes(), &[self.challenge]))
+    }
+
+    /// The key for TLS, where `challenge` is C1 and `host_challenge` C2. `None` without a group.
+    pub(super) fn generated_key(&self, host_challenge: &[u8]) -> Option<GeneratedKey> {
+        let session_key = self.session_key()?;
+        let parts = [self.challenge, host_challenge];
+        let key = self.hash.hmac(session_key.as_bytes(), &parts);
+        Some(GeneratedKey::new(self.hash, key.as_bytes()))
+    }
+
+    /// KS.
+    fn session_key(&self) -> Option<Digest> {
+        Some(self.hash.digest(self.shared?.as_bytes()))
     }
 }

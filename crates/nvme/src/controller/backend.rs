@@ -7,7 +7,7 @@ use block::{Access, OpKind, Volume};
 use session::SourceId;
 
 use super::{ControllerId, Origin, Permit, Subsystem};
-use crate::auth::{AuthOutcome, Credentials, Exponentiation, Power};
+use crate::auth::{AuthOutcome, Concatenation, Credentials, Exponentiation, GeneratedKey, Power};
 use crate::wire::{Nsid, Status};
 
 /// One connection's way to the subsystem that it is bound to. Crate `server` implements it; tests
@@ -46,6 +46,15 @@ pub trait Backend {
     /// What the host of this connection has to prove in band, if anything. Called after
     /// [`Self::open`] has succeeded, and again when a host authenticates anew.
     fn credentials(&mut self) -> Option<Arc<Credentials>>;
+
+    /// Whether the host may have a key for TLS generated, with which it connects again. Called after
+    /// [`Self::open`] has succeeded, for admin queues.
+    fn concatenation(&self) -> Concatenation {
+        Concatenation::Refused
+    }
+
+    /// The host of this connection will connect again by TLS with this key.
+    fn keep_generated_key(&mut self, _key: &GeneratedKey) {}
 
     /// Fills `bytes` with random numbers that no one can predict.
     fn random(&mut self, bytes: &mut [u8]);

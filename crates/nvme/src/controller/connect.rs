@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::connection::{CONTROLLER_ID, ConnectRequest, HOST_NQN, SQ_SIZE, SUBSYSTEM_NQN};
 use super::{Authentication, Backend, Completion, Connection, Host, OpenError, QueueId, SqFlow};
-use crate::auth::Names;
+use crate::auth::{Concatenation, Names};
 use crate::wire::fabrics::{ConnectData, ConnectSqe};
 use crate::wire::{Sqe, StatusCode};
 use zerocopy::FromBytes;
@@ -58,6 +58,10 @@ pub fn connect<B: Backend>(
         access,
         authentication: backend.credentials().map(|credentials| Authentication {
             credentials,
+            concatenation: match command.queue_id.get() {
+                0 => backend.concatenation(),
+                _ => Concatenation::Refused,
+            },
             names: Names {
                 host_nqn: host_nqn.to_owned(),
                 subsystem_nqn: subsystem_nqn.to_owned(),

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use block::Access;
 
 use super::Completion;
-use crate::auth::{Credentials, Names};
+use crate::auth::{Concatenation, Credentials, Names};
 use crate::wire::auth::CONNECT_AUTHENTICATION_REQUIRED;
 use crate::wire::discovery::TransportType;
 use crate::wire::fabrics::{ConnectData, ConnectSqe, InvalidParameter};
@@ -91,6 +91,8 @@ pub struct Authentication {
     pub credentials: Arc<Credentials>,
     /// The names in Connect.
     pub names: Names,
+    /// Whether the host may have a key for TLS generated.
+    pub concatenation: Concatenation,
 }
 
 /// SQ flow control, as Connect requested it.

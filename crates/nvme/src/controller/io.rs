@@ -197,7 +197,7 @@ fn transfer<B: Backend>(
     };
     if action == Action::Read {
         // It is executed when it is sent, after the other received commands.
-        namespace.volume.prefetch(extent);
+        namespace.volume.prefetch(OpKind::Read, extent);
     }
     let measured = Measured {
         action,

@@ -38,7 +38,7 @@ use state::{Controller, DISCOVERY_TIMEOUT_MS};
 
 pub(super) use abort::Outcome;
 pub use admin::{host_data_len, is_control_command};
-pub use discovery::{DiscoveryRecord, HostFilter};
+pub use discovery::{DiscoveryRecord, HostFilter, SecureChannel};
 pub use log_entries::FailedCommand;
 
 /// The names of a subsystem and its limits.

@@ -4,7 +4,7 @@
 //! Command".
 
 use super::{BufferRange, Command, Outcome, Transfer};
-use crate::auth::{AuthStep, HostAuth, HostAuthError};
+use crate::auth::{AuthStep, GeneratedKey, HostAuth, HostAuthError};
 use crate::wire::Status;
 use crate::wire::auth::{AuthenticationSqe, MESSAGE_MAX_BYTES};
 use crate::wire::fabrics::fctype;
@@ -41,6 +41,11 @@ impl Authenticator {
     /// Whether the controller has to prove a secret, too.
     pub fn is_mutual(&self) -> bool {
         self.auth.is_mutual()
+    }
+
+    /// The key for TLS, once the authentication is done that has generated one.
+    pub fn generated_key(&self) -> Option<&GeneratedKey> {
+        self.auth.generated_key()
     }
 
     /// The next step. Fills the first bytes of `slot`'s `buffer` with a message to send.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use block::{Access, Volume};
 use session::SourceId;
 
-use crate::auth::{AuthOutcome, Credentials, Exponentiation, Power};
+use crate::auth::{AuthOutcome, Concatenation, Credentials, Exponentiation, GeneratedKey, Power};
 use crate::controller::{
     Backend, Completed, ControllerId, Generation, Limits, Namespace, NamespaceIds, NamespaceRef,
     OpenError, Origin, Permit, PortalNumber, Statistics, Subsystem, SubsystemConfig, Usage,
@@ -81,6 +81,10 @@ pub struct TestBackend {
     pub open_error: Option<OpenError>,
     /// What hosts have to prove.
     pub credentials: Option<Arc<Credentials>>,
+    /// Whether keys for TLS are generated.
+    pub concatenation: Concatenation,
+    /// The keys that were generated.
+    pub generated: Vec<GeneratedKey>,
     /// Whether powers are computed.
     pub computes: Computes,
     /// The power that is to be polled, or to be computed.
@@ -115,6 +119,8 @@ impl TestBackend {
             charged_max_bytes: u64::MAX,
             open_error: None,
             credentials: None,
+            concatenation: Concatenation::Refused,
+            generated: Vec::new(),
             computes: Computes::AtOnce,
             power: None,
             authentications: Vec::new(),
@@ -217,6 +223,14 @@ impl Backend for TestBackend {
 
     fn credentials(&mut self) -> Option<Arc<Credentials>> {
         self.credentials.clone()
+    }
+
+    fn concatenation(&self) -> Concatenation {
+        self.concatenation
+    }
+
+    fn keep_generated_key(&mut self, key: &GeneratedKey) {
+        self.generated.push(key.clone());
     }
 
     fn random(&mut self, bytes: &mut [u8]) {

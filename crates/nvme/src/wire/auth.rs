@@ -191,6 +191,10 @@ const _: () = assert!(size_of::<Negotiate>() == 72);
 const _: () = assert!(std::mem::offset_of!(Negotiate, hashes) == 12);
 
 impl Negotiate {
+    /// [`Self::secure_channel`]: no secure channel is concatenated (NOSC).
+    pub const NO_SECURE_CHANNEL: u8 = 0;
+    /// [`Self::secure_channel`]: a new key for TLS is generated (NEWTLSPSK).
+    pub const NEW_TLS_KEY: u8 = 2;
     /// [`Self::protocol`] of DH-HMAC-CHAP.
     pub const DH_HMAC_CHAP: u8 = 1;
 
@@ -203,7 +207,7 @@ impl Negotiate {
         };
         Self {
             header: MessageHeader::new(MessageKind::Negotiate, transaction),
-            secure_channel: 0,
+            secure_channel: Self::NO_SECURE_CHANNEL,
             protocols: 1,
             protocol: Self::DH_HMAC_CHAP,
             reserved: 0,

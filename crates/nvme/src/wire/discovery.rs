@@ -82,6 +82,12 @@ const _: () = assert!(std::mem::offset_of!(DiscoveryEntry, subsystem_nqn) == 256
 const _: () = assert!(std::mem::offset_of!(DiscoveryEntry, address) == 512);
 
 impl DiscoveryEntry {
+    /// [`Self::requirements`]: a secure channel is required.
+    pub const SECURE_CHANNEL_REQUIRED: u8 = 0b01;
+    /// [`Self::requirements`]: a secure channel is not required.
+    pub const SECURE_CHANNEL_NOT_REQUIRED: u8 = 0b10;
+    /// Security Type (SECTYPE) in byte 0 of [`Self::transport_specific`]: TLS 1.3.
+    pub const SECURITY_TLS_1_3: u8 = 2;
     /// [`Self::requirements`]: nothing said about secure channels, SQ flow control may be disabled.
     pub const REQUIREMENTS: u8 = 0b100;
     /// [`Self::flags`]: the discovery subsystem takes explicit persistent connections.

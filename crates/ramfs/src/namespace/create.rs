@@ -2,22 +2,18 @@
 
 use std::sync::Arc;
 
+use file_tree::permission;
 use file_tree::{
     AttributeChanges, Attributes, Caller, Changed, Created, ExclusiveVerifier, FileError, FileId,
-    FileKind, Mode, Name, NewFile, TimeChange, Timestamp,
+    FileKind, Name, NewFile, TimeChange, Timestamp,
 };
 
 use super::{Namespace, change_directory, inode_bytes};
 use crate::directory::Directory;
 use crate::inode::{Inode, Meta, unchanged, with_value};
 use crate::limits::{FILE_BYTES_MAX, LINK_BYTES_MAX};
-use crate::permission;
 use crate::table::Slot;
 use crate::usage::Usage;
-
-const MODE_OF_FILE: u32 = 0o600;
-const MODE_OF_DIRECTORY: u32 = 0o700;
-const MODE_OF_LINK: u32 = 0o777;
 
 /// What is to be created.
 #[derive(Clone, Copy, Debug)]
@@ -55,12 +51,12 @@ impl Namespace {
         let (parent, entries) = self.directory(creation.directory)?;
         let parent = Arc::clone(parent);
         let parent_meta = *parent.meta();
-        permission::check_search(creation.caller, &parent_meta)?;
+        permission::check_search(creation.caller, &parent_meta.owner)?;
         let name = self.hashed(creation.name);
         if let Some(number) = entries.find(name) {
             return use_existing(&parent, self.numbered(number)?, creation.new);
         }
-        permission::check_entries(creation.caller, &parent_meta)?;
+        permission::check_entries(creation.caller, &parent_meta.owner)?;
         entries.check_room(name)?;
         let content = content(creation)?;
         let meta = first_meta(creation, content.kind, &parent_meta)?;
@@ -106,7 +102,7 @@ impl Namespace {
         let (parent, entries) = self.directory(directory)?;
         let parent = Arc::clone(parent);
         let parent_meta = *parent.meta();
-        permission::check_search(caller, &parent_meta)?;
+        permission::check_search(caller, &parent_meta.owner)?;
         if inode.is_directory() {
             return Err(FileError::IsDirectory);
         }
@@ -114,7 +110,7 @@ impl Namespace {
         if entries.find(name).is_some() {
             return Err(FileError::Exists);
         }
-        permission::check_entries(caller, &parent_meta)?;
+        permission::check_entries(caller, &parent_meta.owner)?;
         entries.check_room(name)?;
         if inode.meta().links >= self.links_max {
             return Err(FileError::TooManyLinks);
@@ -179,45 +175,16 @@ fn content(creation: &Creation<'_>) -> Result<Content, FileError> {
             link_path: path.into(),
             ..of_kind(FileKind::SymbolicLink)
         }),
-        NewFile::Special(kind) => match kind {
-            // Only root makes devices, since a client may open them.
-            FileKind::BlockDevice(_) | FileKind::CharacterDevice(_)
-                if !creation.caller.is_root() =>
-            {
-                Err(FileError::NotOwner)
-            }
-            FileKind::BlockDevice(_)
-            | FileKind::CharacterDevice(_)
-            | FileKind::Fifo
-            | FileKind::Socket => Ok(of_kind(kind)),
-            FileKind::Regular | FileKind::Directory | FileKind::SymbolicLink => {
-                Err(FileError::Invalid)
-            }
-        },
+        NewFile::Special(kind) => {
+            permission::check_special(creation.caller, kind)?;
+            Ok(of_kind(kind))
+        }
     }
 }
 
 /// The attributes of a new file.
 fn first_meta(creation: &Creation<'_>, kind: FileKind, parent: &Meta) -> Result<Meta, FileError> {
     let Creation { caller, now, .. } = *creation;
-    let inherits = parent.mode.bits() & Mode::SET_GID != 0;
-    let default_mode = match kind {
-        FileKind::Directory => MODE_OF_DIRECTORY,
-        FileKind::SymbolicLink => MODE_OF_LINK,
-        _ => MODE_OF_FILE,
-    };
-    let mut meta = Meta {
-        mode: Mode::new(default_mode),
-        links: 1,
-        uid: caller.uid,
-        gid: if inherits { parent.gid } else { caller.gid },
-        size_bytes: 0,
-        used_bytes: 0,
-        accessed: now,
-        modified: now,
-        changed: now,
-        change: 1,
-    };
     // Only a regular file has a size to be set.
     let size_bytes = match kind {
         FileKind::Regular => creation.attributes.size_bytes,
@@ -227,18 +194,16 @@ fn first_meta(creation: &Creation<'_>, kind: FileKind, parent: &Meta) -> Result<
         size_bytes,
         ..*creation.attributes
     };
-    permission::check_changes(caller, kind, &meta, &changes)?;
-    meta.uid = changes.uid.unwrap_or(meta.uid);
-    meta.gid = changes.gid.unwrap_or(meta.gid);
-    let mode = changes.mode.unwrap_or(meta.mode).bits();
-    let is_foreign = !caller.is_root() && !caller.is_in_group(meta.gid);
-    let mode = match kind {
-        FileKind::Directory if inherits => mode | Mode::SET_GID,
-        FileKind::Directory => mode,
-        _ if is_foreign => mode & !Mode::SET_GID,
-        _ => mode,
+    let mut meta = Meta {
+        owner: permission::of_new_file(caller, kind, &parent.owner, &changes)?,
+        links: 1,
+        size_bytes: 0,
+        used_bytes: 0,
+        accessed: now,
+        modified: now,
+        changed: now,
+        change: 1,
     };
-    meta.mode = Mode::new(u32::from(mode));
     if let Some(TimeChange::To(time)) = changes.accessed {
         meta.accessed = time;
     }

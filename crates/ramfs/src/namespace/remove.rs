@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use file_tree::permission;
 use file_tree::{Caller, Changed, FileError, FileId, Name, Timestamp};
 
 use super::{Namespace, change_directory};
 use crate::inode::{Inode, Meta};
-use crate::permission;
 use crate::usage::Usage;
 
 /// A removed name, and the file if that was its last one: the caller frees its data.
@@ -31,11 +31,11 @@ impl Namespace {
         let (parent, entries) = self.directory(directory)?;
         let parent = Arc::clone(parent);
         let parent_meta = *parent.meta();
-        permission::check_entries(caller, &parent_meta)?;
+        permission::check_entries(caller, &parent_meta.owner)?;
         let name = self.hashed(name);
         let number = entries.find(name).ok_or(FileError::NotFound)?;
         let inode = Arc::clone(self.numbered(number)?);
-        permission::check_sticky(caller, &parent_meta, &inode.meta())?;
+        permission::check_sticky(caller, &parent_meta.owner, &inode.meta().owner)?;
         self.check_removal(&inode, removal)?;
 
         self.entries_mut(directory)?.remove(name);

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use file_tree::permission;
 use file_tree::{Caller, Changed, FileError, FileId, Name, Timestamp};
 
 use super::remove::{Removal, Removed};
 use super::{Namespace, change_directory};
 use crate::directory::HashedName;
 use crate::inode::{Inode, Meta, unchanged, with_value};
-use crate::permission;
 use crate::usage::Usage;
 
 /// What a rename is about, found and permitted.
@@ -74,8 +74,8 @@ impl Namespace {
     ) -> Result<Move<'a>, FileError> {
         let (from_inode, from_entries) = self.directory(from.0)?;
         let (to_inode, to_entries) = self.directory(to.0)?;
-        permission::check_entries(caller, &from_inode.meta())?;
-        permission::check_entries(caller, &to_inode.meta())?;
+        permission::check_entries(caller, &from_inode.meta().owner)?;
+        permission::check_entries(caller, &to_inode.meta().owner)?;
         let from_name = self.hashed(from.1);
         let to_name = self.hashed(to.1);
         let moved = from_entries.find(from_name).ok_or(FileError::NotFound)?;
@@ -98,14 +98,14 @@ impl Namespace {
         let from_meta = *plan.from.meta();
         let to_meta = *plan.to.meta();
         let moved_meta = *plan.moved.meta();
-        permission::check_sticky(caller, &from_meta, &moved_meta)?;
+        permission::check_sticky(caller, &from_meta.owner, &moved_meta.owner)?;
         let is_directory = plan.moved.is_directory();
         let changes_parent = is_directory && plan.from.id != plan.to.id;
         if changes_parent && self.is_below(plan.to.id, plan.moved.id)? {
             return Err(FileError::Invalid);
         }
         if let Some(replaced) = &plan.replaced {
-            permission::check_sticky(caller, &to_meta, &replaced.meta())?;
+            permission::check_sticky(caller, &to_meta.owner, &replaced.meta().owner)?;
             let removal = if is_directory {
                 Removal::EmptyDirectory
             } else {
@@ -114,7 +114,7 @@ impl Namespace {
             self.check_removal(replaced, removal)?;
         }
         // The entry `..` of a directory that moves changes.
-        let access = permission::access(caller, plan.moved.kind, &moved_meta);
+        let access = permission::access(caller, plan.moved.kind, &moved_meta.owner);
         if changes_parent && !access.write {
             return Err(FileError::AccessDenied);
         }

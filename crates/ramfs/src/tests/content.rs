@@ -1,6 +1,6 @@
 //! Data of regular files.
 
-use file_tree::{FileError, FileTree, NewFile};
+use file_tree::{FileError, FileTree, NewFile, SeekTarget};
 
 use super::{ALICE, CAROL, ROOT, Short, mode, size, tree};
 use crate::limits::FILE_BYTES_MAX;
@@ -203,4 +203,34 @@ fn each_change_has_a_new_time_and_a_new_number() {
     assert_eq!(read.attributes.before_change(), last.before_change());
     let nothing = tree.write(ROOT, file, 1, b"", false).expect("nothing");
     assert_eq!(nothing.after.before_change(), last.before_change());
+}
+
+#[test]
+fn data_and_holes_are_found() {
+    let tree = tree();
+    let file = tree.file(ROOT, tree.root(), "f");
+    let seek = |offset, target| {
+        tree.seek(ROOT, file, offset, target)
+            .map(|done| done.offset)
+    };
+    let (data, hole) = (SeekTarget::Data, SeekTarget::Hole);
+    assert_eq!((seek(0, data), seek(0, hole)), (Ok(None), Ok(None)));
+    tree.put(file, 8192, b"data");
+    tree.set_attributes(ROOT, file, &size(1 << 30), None)
+        .expect("a hole");
+    assert_eq!(seek(0, data), Ok(Some(8192)));
+    assert_eq!(seek(9000, hole), Ok(Some(12_288)));
+    assert_eq!(seek(12_288, data), Ok(None));
+    assert_eq!(seek(1 << 30, hole), Ok(None));
+    // Many pieces of data that follow each other are passed up to a bound.
+    for page in (0..4096).rev() {
+        tree.put(file, page * 4096, b"x");
+    }
+    let found = seek(0, hole).expect("a hole").expect("there is one");
+    assert!(found == 4096 * 4096 || found == 1 << 30);
+    let other = tree.file(ROOT, tree.root(), "other");
+    tree.set_attributes(ROOT, other, &mode(0o600), None)
+        .expect("changed");
+    let denied = tree.seek(CAROL, other, 0, data);
+    assert_eq!(denied, Err(FileError::AccessDenied));
 }

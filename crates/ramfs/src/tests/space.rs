@@ -1,6 +1,7 @@
 //! Quota, budget, and what is given back.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use file_tree::{FileError, FileTree, NewFile};
 use memory::Budget;
@@ -229,4 +230,103 @@ fn a_tree_needs_a_budget() {
         assert!(RamTree::new(Arc::clone(&budget), Quota::UNLIMITED, clock()).is_err());
         assert_eq!(budget.used_bytes(), 0);
     }
+}
+
+/// A tree with a file of 40 MiB, of pages in one piece, or each apart from others.
+fn tree_with_large_file(step: u64) -> (Arc<Budget>, RamTree, u64, file_tree::FileId) {
+    let (budget, tree) = tree_in(400 << 20);
+    let before = budget.used_bytes();
+    let file = tree.file(ROOT, tree.root(), "large");
+    for at in 0..10_240 {
+        tree.put(file, at * step, &[1; 4096]);
+    }
+    (budget, tree, before, file)
+}
+
+#[test]
+fn a_large_file_is_removed_at_once_and_freed_in_pieces() {
+    for step in [4096, 8192] {
+        let (budget, tree, before, _) = tree_with_large_file(step);
+        let notified = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&notified);
+        tree.set_notify(Arc::new(move || {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }));
+        let full = budget.used_bytes();
+        tree.remove(ROOT, tree.root(), name("large"))
+            .expect("removed");
+        assert_eq!(notified.load(Ordering::Relaxed), 1);
+        // Its pages take nothing of the quota, and their memory is free as clients see it.
+        assert!(tree.used_bytes() < 1 << 20);
+        assert!(tree.space().free_bytes >= 398 << 20);
+        let mut left = budget.used_bytes();
+        assert!(full - left < 1 << 20, "nothing is freed by the operation");
+        let mut pieces = 0;
+        while tree.free_piece() {
+            let freed = left - budget.used_bytes();
+            assert!(freed <= 5 << 20, "{freed} bytes in a piece");
+            left -= freed;
+            pieces += 1;
+        }
+        assert_eq!((pieces, budget.used_bytes()), (10, before), "{step}");
+    }
+}
+
+#[test]
+fn large_truncations_and_holes_are_freed_in_pieces_and_read_as_zeros() {
+    let (budget, tree, _, file) = tree_with_large_file(4096);
+    let full = budget.used_bytes();
+    let mib = 1 << 20;
+    let check = |ones: std::ops::Range<usize>| {
+        let contents = tree.contents(file);
+        assert!(contents[ones.clone()].iter().all(|&byte| byte == 1));
+        assert!(contents[..ones.start].iter().all(|&byte| byte == 0));
+        assert!(contents[ones.end..].iter().all(|&byte| byte == 0));
+    };
+    // In the middle, and then from there to the end.
+    tree.punch_hole(ROOT, file, mib, 18 * mib).expect("a hole");
+    tree.punch_hole(ROOT, file, 0, mib).expect("a hole");
+    assert_eq!(
+        full - budget.used_bytes(),
+        mib,
+        "a small hole is freed at once"
+    );
+    check(19 << 20..40 << 20);
+    tree.set_attributes(ROOT, file, &size(20 * mib), None)
+        .expect("cut off");
+    tree.set_attributes(ROOT, file, &size(40 * mib), None)
+        .expect("a hole");
+    check(19 << 20..20 << 20);
+    assert!(tree.used_bytes() < 2 * mib);
+    assert!(full - budget.used_bytes() < 2 * mib);
+    tree.put(file, 39 * mib, &[1; 4096]);
+    while tree.free_piece() {}
+    assert!(full - budget.used_bytes() > 37 * mib);
+    check_end(&tree.contents(file));
+}
+
+/// Zeros, then a MiB of ones, then zeros, then a page of ones.
+fn check_end(contents: &[u8]) {
+    let ones = contents
+        .split(|byte| *byte != 1)
+        .map(<[u8]>::len)
+        .sum::<usize>();
+    assert_eq!(ones, (1 << 20) + 4096);
+}
+
+#[test]
+fn memory_of_removed_files_is_freed_when_the_tree_needs_it() {
+    let (budget, tree, _, _) = tree_with_large_file(4096);
+    tree.remove(ROOT, tree.root(), name("large"))
+        .expect("removed");
+    let free = budget.free_bytes();
+    budget.try_charge(free - 4096).expect("it is free");
+    let file = tree.file(ROOT, tree.root(), "next");
+    for at in 0..8 {
+        tree.put(file, at << 20, &vec![2; 1 << 20]);
+    }
+    tree.close();
+    budget.refund(free - 4096);
+    drop(tree);
+    assert_eq!(budget.used_bytes(), 0);
 }

@@ -1,15 +1,15 @@
 //! Operations on one file: attributes and data.
 
+use file_tree::permission;
 use file_tree::{
-    AttributeChanges, Caller, Changed, FileError, FileId, ReadDone, TimeChange, Timestamp,
-    WriteDone,
+    AttributeChanges, Caller, Changed, FileError, FileId, ReadDone, SeekDone, SeekTarget,
+    TimeChange, Timestamp, WriteDone,
 };
 
 use super::RamTree;
 use crate::inode::{Inode, Meta, unchanged, with_value};
 use crate::limits::FILE_BYTES_MAX;
 use crate::pages::PAGE_BYTES;
-use crate::permission;
 
 impl RamTree {
     pub(super) fn change_attributes(
@@ -72,7 +72,7 @@ impl RamTree {
         if guard.is_some_and(|changed| changed != meta.changed) {
             return Err(FileError::NotSynchronized);
         }
-        permission::check_changes(caller, inode.kind, meta, changes)?;
+        permission::check_changes(caller, inode.kind, &meta.owner, changes)?;
         if changes.size_bytes.is_some_and(|size| size > FILE_BYTES_MAX) {
             return Err(FileError::TooLarge);
         }
@@ -83,9 +83,9 @@ impl RamTree {
         if let Some(size_bytes) = changes.size_bytes {
             meta.size_bytes = size_bytes;
             meta.modified = now;
-            permission::clear_set_id(caller, inode.kind, meta);
+            permission::clear_set_id(caller, inode.kind, &mut meta.owner);
         }
-        permission::change_mode_and_owner(caller, inode.kind, meta, changes);
+        permission::change_mode_and_owner(caller, inode.kind, &mut meta.owner, changes);
         let instant = |change| match change {
             TimeChange::Now => now,
             TimeChange::To(time) => time,
@@ -113,7 +113,7 @@ impl RamTree {
         // ones would make it keep old bytes.
         let attributes = {
             let meta = inode.meta();
-            permission::check_read(caller, inode.kind, &meta)?;
+            permission::check_read(caller, inode.kind, &meta.owner)?;
             inode.note_read(self.now());
             inode.attributes(&meta)
         };
@@ -188,6 +188,30 @@ impl RamTree {
         }))
     }
 
+    pub(super) fn seek_data(
+        &self,
+        caller: &Caller<'_>,
+        file: FileId,
+        offset: u64,
+        target: SeekTarget,
+    ) -> Result<SeekDone, FileError> {
+        let inode = self.inode(file)?;
+        let data = inode.data();
+        data.check()?;
+        let meta = *inode.meta();
+        permission::check_read(caller, inode.kind, &meta.owner)?;
+        let size_bytes = meta.size_bytes;
+        let found = match target {
+            _ if offset >= size_bytes => None,
+            SeekTarget::Data => data.next_data(offset).filter(|&at| at < size_bytes),
+            SeekTarget::Hole => Some(data.next_hole(offset, size_bytes)),
+        };
+        Ok(SeekDone {
+            offset: found,
+            size_bytes,
+        })
+    }
+
     pub(super) fn commit_data(
         &self,
         caller: &Caller<'_>,
@@ -210,7 +234,7 @@ impl RamTree {
         let before = inode.attributes(&meta).before_change();
         change(&mut meta);
         meta.touch_data(now);
-        permission::clear_set_id(caller, inode.kind, &mut meta);
+        permission::clear_set_id(caller, inode.kind, &mut meta.owner);
         Changed {
             before,
             after: inode.attributes(&meta),
@@ -222,7 +246,7 @@ impl RamTree {
 /// The attributes, if the caller may write the file.
 fn check_write(caller: &Caller<'_>, inode: &Inode) -> Result<Meta, FileError> {
     let meta = *inode.meta();
-    permission::check_write(caller, inode.kind, &meta)?;
+    permission::check_write(caller, inode.kind, &meta.owner)?;
     Ok(meta)
 }
 

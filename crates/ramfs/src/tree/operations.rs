@@ -1,15 +1,15 @@
 //! The operations of [`FileTree`]: each takes the locks that it needs.
 
+use file_tree::permission;
 use file_tree::{
     Access, AttributeChanges, Attributes, Caller, Changed, Cookie, Created, DirectoryEntry,
     DirectoryPage, FileError, FileId, FileKind, FileTree, Listing, Name, NewFile, ReadDone,
-    Timestamp, TreeLimits, TreeSpace, WriteDone,
+    SeekDone, SeekTarget, Timestamp, TreeLimits, TreeSpace, WriteDone,
 };
 
 use super::RamTree;
 use crate::limits::{FILE_BYTES_MAX, LINK_BYTES_MAX, LINKS_MAX, TIME_STEP};
 use crate::namespace::{CreateOutcome, Creation, Removal, Removed};
-use crate::permission;
 
 impl FileTree for RamTree {
     fn root(&self) -> FileId {
@@ -43,7 +43,7 @@ impl FileTree for RamTree {
         let namespace = self.namespace();
         let inode = namespace.inode(file)?;
         let meta = inode.meta();
-        Ok(permission::access(caller, inode.kind, &meta))
+        Ok(permission::access(caller, inode.kind, &meta.owner))
     }
 
     fn set_attributes(
@@ -113,6 +113,16 @@ impl FileTree for RamTree {
         len_bytes: u64,
     ) -> Result<Changed, FileError> {
         self.make_hole(caller, file, offset, len_bytes)
+    }
+
+    fn seek(
+        &self,
+        caller: &Caller<'_>,
+        file: FileId,
+        offset: u64,
+        target: SeekTarget,
+    ) -> Result<SeekDone, FileError> {
+        self.seek_data(caller, file, offset, target)
     }
 
     fn commit(&self, caller: &Caller<'_>, file: FileId) -> Result<Changed, FileError> {

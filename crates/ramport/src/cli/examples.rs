@@ -11,8 +11,34 @@ Examples:
     ramport serve --state rd/state --socket rd/socket
   Scratch space: after a restart, serve empty volumes without an acknowledgement:
     ramport serve --nvme-tcp 192.0.2.1 --lost-contents zeros
-  REST over TCP too, with a token:
-    ramport serve --api-listen 127.0.0.1:8080 --api-token-file token";
+  REST over TCP too, with a token; and over TLS, with a log of who changes what:
+    ramport serve --api-listen 127.0.0.1:8080 --api-token-file token
+    ramport serve --api-listen 192.0.2.1:8443 --audit-log audit";
+
+pub(crate) const TOKEN: &str = "\
+Examples:
+  From creation to removal:
+    ramport token create monitoring --role read-only
+    ramport token ls
+    ramport token remove monitoring";
+
+pub(crate) const TOKEN_CREATE: &str = "\
+Examples:
+  For one who takes snapshots; the token is printed once:
+    ramport token create backup --role operator
+  For a client with a certificate for ops.example (`serve --api-client-ca`):
+    ramport token create ops.example --role read-only --certificate";
+
+pub(crate) const TOKEN_LIST: &str = "\
+Examples:
+  As a table, and for scripts:
+    ramport token ls
+    ramport token ls --json";
+
+pub(crate) const TOKEN_REMOVE: &str = "\
+Examples:
+  Its next request is rejected:
+    ramport token remove backup";
 
 pub(crate) const VOLUME_CREATE: &str = "\
 Examples:
@@ -102,7 +128,9 @@ Examples:
   iSCSI over RDMA (iSER):
     ramport portal create iser://192.0.2.1:3260
   NFS:
-    ramport portal create nfs://192.0.2.1:2049";
+    ramport portal create nfs://192.0.2.1:2049
+  For hosts with secrets only, for discovery too:
+    ramport portal create iscsi://192.0.2.2:3260 --require-auth";
 
 pub(crate) const SHARE: &str = "\
 Examples:
@@ -118,7 +146,10 @@ Examples:
     ramport share create db --client 192.0.2.0/24 --quota 8G
   One client writes; every client may read, as nobody:
     ramport share create scratch --client 192.0.2.7 --options rw,no_root_squash
-    ramport share create docs --client 0.0.0.0/0 --client ::/0 --options ro,all_squash";
+    ramport share create docs --client 0.0.0.0/0 --client ::/0 --options ro,all_squash
+  A directory of this machine, for which all clients act as its owner, user 990:
+    ramport share create pub --kind dir --path /srv/pub --client 192.0.2.0/24
+    ramport share set pub --options all_squash,anonuid=990,anongid=990";
 
 pub(crate) const SHARE_LIST: &str = "\
 Examples:
@@ -161,7 +192,9 @@ Examples:
     ramport portal set iscsi://192.0.2.1:3260 --rdma off
   Move its hosts from an adapter to software, and back:
     ramport portal set nvme+tcp://192.0.2.1:4420 --rdma soft
-    ramport portal set nvme+tcp://192.0.2.1:4420 --rdma hw";
+    ramport portal set nvme+tcp://192.0.2.1:4420 --rdma hw
+  Reject hosts without a secret from now on:
+    ramport portal set nvme+tcp://192.0.2.1:4420 --require-auth on";
 
 pub(crate) const HOST: &str = "\
 Examples:
@@ -321,14 +354,19 @@ pub(crate) const VOLUME_ADD_MEMBER: &str = "\
 Examples:
   Create a third volume, and let a linear volume grow by it:
     ramport volume create c --size 1G
-    ramport volume add-member l0 c";
+    ramport volume add-member l0 c
+  By a volume in a file, also if the others are memory:
+    ramport volume create d --file /srv/d.img --size 1G
+    ramport volume add-member l0 d";
 
 pub(crate) const VOLUME_CACHE: &str = "\
 Examples:
   Answer writes when they are in the cache; hosts flush what has to be safe:
     ramport volume cache c0 --mode write-back
   Give it more memory, and keep long sequential streams, too:
-    ramport volume cache c0 --size 1G --sequential-bypass 0";
+    ramport volume cache c0 --size 1G --sequential-bypass 0
+  Give memory back; what is dirty is written first:
+    ramport volume cache c0 --size 64M";
 
 pub(crate) const VOLUME_MIRROR: &str = "\
 Examples:

@@ -21,7 +21,7 @@ pub(crate) enum HostVerb {
     /// Change a host
     #[command(visible_alias = "change", after_help = examples::HOST_SET)]
     Set(HostArgs),
-    /// Generate a DH-HMAC-CHAP secret for an NVMe host
+    /// Generate a DH-HMAC-CHAP secret or a TLS key for an NVMe host
     #[command(after_help = examples::HOST_KEYGEN)]
     Keygen(KeygenArgs),
     /// Remove a host; no target may list it
@@ -44,6 +44,24 @@ pub(crate) struct HostArgs {
     pub(crate) chap: ChapArgs,
     #[command(flatten)]
     pub(crate) dhchap: DhChapArgs,
+    #[command(flatten)]
+    pub(crate) tls: TlsArgs,
+}
+
+/// Keys of an NVMe host for TLS.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "TLS (NVMe/TCP)")]
+pub(crate) struct TlsArgs {
+    /// File whose first line is the host's key (`ramport host keygen --tls`), readable by its owner
+    /// only (- is standard input)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_psk_file: Option<PathBuf>,
+    /// File with a key that the host may use instead, while it is being changed
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_other_psk_file: Option<PathBuf>,
+    /// Remove the keys
+    #[arg(long, conflicts_with_all = ["tls_psk_file", "tls_other_psk_file"])]
+    pub(crate) no_tls_psk: bool,
 }
 
 /// DH-HMAC-CHAP of an NVMe host.
@@ -87,6 +105,9 @@ pub(crate) struct KeygenArgs {
     /// transforms it
     #[arg(long, value_name = "HASH", default_value = "sha256", value_parser = parse::<DhChapHash>)]
     pub(crate) hash: DhChapHash,
+    /// Generate a key for TLS, of sha256 or sha384, instead of a secret
+    #[arg(long)]
+    pub(crate) tls: bool,
 }
 
 /// CHAP for iSCSI logins of a host, or, for a target, of every host without CHAP settings of its

@@ -7,7 +7,7 @@ use super::tests::parse;
 use super::values::ValueError;
 
 /// Command lines, each with a mistake of its own.
-const LINES: [&str; 47] = [
+const LINES: [&str; 55] = [
     "volum ls",
     "volume creat rd0",
     "volume create",
@@ -42,9 +42,17 @@ const LINES: [&str; 47] = [
     "share create db --files 0",
     "share set db",
     "portal set nvme+tcp://192.0.2.1 --rdma maybe",
+    "portal set nvme+tcp://192.0.2.1",
+    "portal create nfs://192.0.2.1?auth=required",
     "serve --cores none",
     "serve --memory 120%",
-    "serve --api-listen 127.0.0.1:8080",
+    "serve --api-tls on",
+    "serve --api-listen 127.0.0.1:8080 --api-cert cert.pem",
+    "serve --api-client-ca ca.pem",
+    "token create ci --role root",
+    "--api 192.0.2.1:8443 --api-client-cert cert.pem ls",
+    "--api 192.0.2.1:8443 --api-client-key key.pem ls",
+    "--api 192.0.2.1 --api-token-file token ls",
     "serve --drain 5x",
     "--api 127.0.0.1:8080 ls",
     "session show first",

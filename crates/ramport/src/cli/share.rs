@@ -1,8 +1,9 @@
 //! Options of `ramport share`.
 
 use std::num::NonZeroU64;
+use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use control::{OptionList, ShareKind, ShareOptions, Size};
 use server::AddressRange;
 
@@ -23,10 +24,10 @@ pub(crate) enum ShareVerb {
     /// Change quota, clients or options while clients use the share
     #[command(visible_alias = "change", after_help = examples::SHARE_SET)]
     Set(ShareSetArgs),
-    /// Remove every file; clients that have it mounted must mount it again
+    /// Remove every file of a share in memory; clients that have it mounted must mount it again
     #[command(after_help = examples::SHARE_ERASE)]
     Erase(RemoveArgs),
-    /// Remove a share and its files
+    /// Remove a share, and its files if they are in memory
     #[command(visible_alias = "rm", after_help = examples::SHARE_REMOVE)]
     Remove(RemoveArgs),
 }
@@ -38,10 +39,13 @@ pub(crate) struct ShareCreateArgs {
     /// What holds its files
     #[arg(long, value_name = "KIND", default_value = "ramfs")]
     pub(crate) kind: ShareKindWord,
-    /// Memory that its files may take [default: what the memory budget has]
+    /// For kind dir: the absolute path of the directory, which exists
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) path: Option<PathBuf>,
+    /// For kind ramfs: memory that its files may take [default: what the memory budget has]
     #[arg(long, value_name = "SIZE")]
     pub(crate) quota: Option<Size>,
-    /// How many files, directories and links it may hold [default: 1048576]
+    /// For kind ramfs: how many files, directories and links it may hold [default: 1048576]
     #[arg(long, value_name = "N")]
     pub(crate) files: Option<NonZeroU64>,
     /// Addresses of clients that may use it: 192.0.2.7, 192.0.2.0/24; repeat for more [default: any,
@@ -59,12 +63,15 @@ pub(crate) struct ShareCreateArgs {
 pub(crate) enum ShareKindWord {
     /// Memory of the daemon; files are lost when it ends
     Ramfs,
+    /// A directory of the daemon's machine
+    Dir,
 }
 
 impl From<ShareKindWord> for ShareKind {
     fn from(word: ShareKindWord) -> Self {
         match word {
             ShareKindWord::Ramfs => Self::Ramfs,
+            ShareKindWord::Dir => Self::Dir,
         }
     }
 }

@@ -49,11 +49,13 @@ fn times_to_wait_are_seconds_or_have_a_unit() {
 
 #[test]
 fn a_token_is_needed_for_tcp() {
-    for line in ["serve --api-listen 127.0.0.1:1", "--api 127.0.0.1:1 ls"] {
-        let error = parse(line).expect_err(line);
-        assert!(error.to_string().contains("--api-token-file"), "{error}");
-        assert_eq!(error.exit_code(), 2);
-    }
+    let error = parse("--api 127.0.0.1:1 ls").expect_err("no token");
+    assert!(error.to_string().contains("--api-token-file"), "{error}");
+    let error = parse("--api 192.0.2.1:1 --api-client-cert c ls").expect_err("no key");
+    assert!(error.to_string().contains("--api-client-key"), "{error}");
+    parse("--api 192.0.2.1:1 --api-client-cert c --api-client-key k ls").expect("no token");
+    assert_eq!(error.exit_code(), 2);
+    parse("serve --api-listen 127.0.0.1:1").expect("tokens may be created later");
 }
 
 #[test]

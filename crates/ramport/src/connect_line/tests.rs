@@ -72,15 +72,19 @@ fn defined(name: &str) -> HostView {
         addresses: Vec::new(),
         chap: None,
         dhchap: None,
+        tls: None,
         targets: Vec::new(),
     }
 }
 
 fn open(url: &str) -> PortalView {
     PortalView {
+        require_auth: false,
+        open: false,
         url: url.to_owned(),
         state: PortalState::Open,
         rdma: None,
+        tls: None,
         provider: None,
         segmentation: None,
         reason: None,

@@ -5,6 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 
 use block::every_variant;
 use block::testing::messages;
+use tracing_appender::rolling::{InitError, RollingFileAppender};
 use tracing_subscriber::EnvFilter;
 
 use super::*;
@@ -20,6 +21,12 @@ fn target() -> String {
 
 fn url() -> Url {
     "iscsi://192.0.2.1".parse().expect("a URL")
+}
+
+/// Why an audit log cannot be written.
+fn audit_log() -> InitError {
+    let builder = RollingFileAppender::builder().filename_prefix("audit");
+    builder.build("/dev/null/audit").expect_err("no folder")
 }
 
 /// A filter that cannot be parsed, and why.
@@ -41,7 +48,9 @@ fn messages_of_mistakes_that_the_program_finds() {
             total_bytes: 16 << 30,
             available_bytes: 4 << 30,
         }],
-        Mistake::ListenWithoutToken => [Mistake::ListenWithoutToken],
+        Mistake::AuditLog { .. } => [Mistake::AuditLog { folder: "/var/log/audit".into(), source: audit_log() }],
+        Mistake::CertificateWithoutTls { .. } => [Mistake::CertificateWithoutTls { api: "http://192.0.2.1:8080".parse().expect("an address") }],
+        Mistake::ClientIssuersWithoutTls => [Mistake::ClientIssuersWithoutTls],
         Mistake::NoGroup { .. } => [Mistake::NoGroup { group: "diskadmins".to_owned() }],
         Mistake::LogLevel { .. } => [Mistake::LogLevel { filter: "warning".to_owned(), word: "warning".to_owned() }],
         Mistake::LogFilter { .. } => [log_filter()],
@@ -54,6 +63,8 @@ fn messages_of_mistakes_that_the_program_finds() {
         Mistake::NotAttached { .. } => [Mistake::NotAttached { target: target(), volume: "rd1".to_owned() }],
         Mistake::NothingToSet => [Mistake::NothingToSet],
         Mistake::NoDhChapSecret => [Mistake::NoDhChapSecret],
+        Mistake::NoTlsKey => [Mistake::NoTlsKey],
+        Mistake::TlsHash => [Mistake::TlsHash],
         Mistake::NotAnIqn => [Mistake::NotAnIqn],
         Mistake::NumberTwice { .. } => [Mistake::NumberTwice { number: 1 }],
         Mistake::NotOverTcp { .. } => [Mistake::NotOverTcp { portal: "nvme+rdma://192.0.2.1".parse().expect("a portal") }],

@@ -1,11 +1,13 @@
 //! The log: lines on standard error, written by a thread of their own, so that no other thread
 //! waits for output.
 
+mod audit;
 mod form;
 mod limit;
 
 use std::env;
 use std::io::{self, IsTerminal};
+use std::path::Path;
 
 use tracing::Subscriber;
 use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
@@ -13,6 +15,7 @@ use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::{self, JsonFields};
 use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer as _, fmt};
 
@@ -44,6 +47,7 @@ fn check_levels(filter: &str) -> Result<(), Failure> {
 pub(super) struct Log {
     limit: PeerLimit,
     _writer: WorkerGuard,
+    _audit: Option<WorkerGuard>,
 }
 
 /// The form of lines.
@@ -54,13 +58,19 @@ struct Style {
     is_journal: bool,
 }
 
-/// Starts logging.
-pub(super) fn start(form: LogForm, filter: &str) -> Result<Log, Failure> {
+/// Starts logging; with a folder for them, requests for changes to files there, too.
+pub(super) fn start(form: LogForm, filter: &str, audit: Option<&Path>) -> Result<Log, Failure> {
     check_levels(filter)?;
-    let filter = EnvFilter::try_new(filter).map_err(|source| Mistake::LogFilter {
+    let mut filter = EnvFilter::try_new(filter).map_err(|source| Mistake::LogFilter {
         filter: filter.to_owned(),
         source,
     })?;
+    if audit.is_some() {
+        let needed = audit::DIRECTIVES.into_iter();
+        for directive in needed.filter_map(|text| text.parse().ok()) {
+            filter = filter.add_directive(directive);
+        }
+    }
     let (writer, guard) = NonBlockingBuilder::default()
         .lossy(true)
         .buffered_lines_limit(LINES_MAX)
@@ -71,10 +81,15 @@ pub(super) fn start(form: LogForm, filter: &str) -> Result<Log, Failure> {
         is_journal: form::is_journal(io::stderr(), env::var_os("JOURNAL_STREAM").as_deref()),
     };
     let limit = PeerLimit::default();
-    subscriber(style, filter, limit.clone(), writer).init();
+    let (audit, audit_guard) = audit.map(audit::start).transpose()?.unzip();
+    let audit = audit.map(audit::layer);
+    subscriber(style, filter, limit.clone(), writer)
+        .with(audit)
+        .init();
     Ok(Log {
         limit,
         _writer: guard,
+        _audit: audit_guard,
     })
 }
 
@@ -101,7 +116,7 @@ fn subscriber<W>(
     filter: EnvFilter,
     limit: PeerLimit,
     writer: W,
-) -> impl Subscriber + Send + Sync
+) -> impl Subscriber + for<'a> LookupSpan<'a> + Send + Sync
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {

@@ -90,6 +90,7 @@ const fn folder(noun: Noun) -> &'static str {
         Noun::Host => "hosts",
         Noun::Portal => "portals",
         Noun::Referral => "referrals",
+        Noun::Token => "tokens",
         Noun::Session => "sessions",
     }
 }

@@ -74,7 +74,7 @@ fn removing_the_object_leaves_its_place() {
 fn commands_options_and_places_are_completed() {
     let candidates = |place, line| context(place).candidates(&words(line));
     assert_eq!(candidates("/", "cd /vo"), ["/volumes/"]);
-    assert_eq!(candidates("/", "cd t"), ["targets/"]);
+    assert_eq!(candidates("/", "cd t"), ["targets/", "tokens/"]);
     assert_eq!(
         candidates("/volumes", "sh"),
         ["share", "shell", "show", "shrink"]

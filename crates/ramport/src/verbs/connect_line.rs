@@ -42,7 +42,7 @@ fn addresses(daemon: &Daemon, given: Option<IpAddr>) -> [Option<IpAddr>; 2] {
     families.map(|family| match (given, &daemon.endpoint) {
         (Some(given), _) => (given.is_ipv4() == family.is_ipv4()).then_some(given),
         (None, Endpoint::Unix(_)) => local_address::facing_others(family),
-        (None, Endpoint::Tcp(..)) => None,
+        (None, Endpoint::Tcp { .. }) => None,
     })
 }
 

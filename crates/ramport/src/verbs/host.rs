@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 
 use control::{
     Chap, ChapView, DhChap, DhChapView, Host, HostView, MutualChap, Secret, SecretFileError, Text,
-    ToldBy, path_part,
+    Tls, TlsView, ToldBy, path_part,
 };
 
 use super::Daemon;
-use crate::cli::{ChapArgs, DhChapArgs, HostArgs, HostVerb};
+use crate::cli::{ChapArgs, DhChapArgs, HostArgs, HostVerb, TlsArgs};
 use crate::failure::Failure;
 use crate::mistake::Mistake;
 use crate::output::{self, Tone, paint};
@@ -44,9 +44,9 @@ fn path(name: &str) -> String {
 /// The host that the arguments describe. Without arguments for CHAP or DH-HMAC-CHAP, it keeps the
 /// settings `before`.
 fn definition(args: &HostArgs, before: Option<HostView>) -> Result<Host, Failure> {
-    let (chap_before, dhchap_before) = match before {
-        Some(view) => (view.chap, view.dhchap),
-        None => (None, None),
+    let (chap_before, dhchap_before, tls_before) = match before {
+        Some(view) => (view.chap, view.dhchap, view.tls),
+        None => (None, None, None),
     };
     Ok(Host {
         told_by: if args.told_by_address {
@@ -57,6 +57,7 @@ fn definition(args: &HostArgs, before: Option<HostView>) -> Result<Host, Failure
         addresses: args.address.iter().copied().map(Text).collect(),
         chap: chap(&args.chap, &args.name, chap_before)?,
         dhchap: dhchap(&args.dhchap, dhchap_before)?,
+        tls: tls(&args.tls, tls_before)?,
     })
 }
 
@@ -96,6 +97,21 @@ fn dhchap(given: &DhChapArgs, before: Option<DhChapView>) -> Result<Option<DhCha
             .or(group_before)
             .unwrap_or_default(),
     }))
+}
+
+/// The keys for TLS that the arguments describe. What is not given stays as `before`.
+fn tls(given: &TlsArgs, before: Option<TlsView>) -> Result<Option<Tls>, Failure> {
+    let read = |file: &Option<PathBuf>| file.as_deref().map(read_secret).transpose();
+    let before = before.filter(|_| !given.no_tls_psk);
+    let (psk, other) = (read(&given.tls_psk_file)?, read(&given.tls_other_psk_file)?);
+    // A new key takes the place of the two that were valid while it was being changed.
+    let keeps_other = psk.is_none() && before.as_ref().is_some_and(|view| view.has_other_psk);
+    let other_psk = other.or_else(|| keeps_other.then(Secret::hidden));
+    match psk.or_else(|| before.is_some().then(Secret::hidden)) {
+        Some(psk) => Ok(Some(Tls { psk, other_psk })),
+        None if other_psk.is_none() => Ok(None),
+        None => Err(Failure::mistake(Mistake::NoTlsKey)),
+    }
 }
 
 /// The CHAP settings that the arguments describe, or the settings `before` without CHAP arguments.
@@ -172,6 +188,7 @@ fn show(daemon: &Daemon, host: &HostView) -> Result<(), Failure> {
         ("addresses", addresses(host)),
         ("chap", chap_of(host.chap.as_ref())),
         ("dhchap", dhchap_of(host.dhchap.as_ref())),
+        ("tls", tls_of(host.tls.as_ref()).to_owned()),
         ("targets", host.targets.join(", ")),
     ])
 }
@@ -217,6 +234,15 @@ fn dhchap_of(dhchap: Option<&DhChapView>) -> String {
         words.push(format!("group {}", view.dhgroup));
     }
     words.join(", ")
+}
+
+/// The keys for TLS, in words.
+const fn tls_of(tls: Option<&TlsView>) -> &'static str {
+    match tls {
+        None => "no key",
+        Some(view) if view.has_other_psk => "key set, other key set",
+        Some(_) => "key set",
+    }
 }
 
 fn addresses(host: &HostView) -> String {

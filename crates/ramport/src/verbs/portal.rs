@@ -4,19 +4,19 @@ use std::collections::BTreeMap;
 
 use control::{
     Portal, PortalPatch, PortalState, PortalView, RdmaProvider, RdmaSegmentation,
-    RdmaStatisticsView, path_part,
+    RdmaStatisticsView, Text, TlsPolicy, path_part,
 };
-use server::PortalDefinition;
+use server::{PortalAuth, PortalDefinition, RdmaChoice};
 
 use super::{Daemon, query};
-use crate::cli::{PortalSetArgs, PortalVerb, RdmaSwitch};
+use crate::cli::{PortalCreateArgs, PortalSetArgs, PortalVerb, RdmaSwitch, Switch};
 use crate::failure::Failure;
 use crate::mistake::Mistake;
 use crate::output::{self, Tone, paint};
 
 pub(super) fn run(daemon: &Daemon, verb: &PortalVerb) -> Result<(), Failure> {
     match verb {
-        PortalVerb::Create(args) => show(daemon, &daemon.client.post(&path(args.url), &())?),
+        PortalVerb::Create(args) => show(daemon, &daemon.client.post(&path(created(args)), &())?),
         PortalVerb::List => list(daemon),
         PortalVerb::Show(args) => show(daemon, &daemon.client.get(&path(args.url))?),
         PortalVerb::Remove(args) => close(daemon, args.portal.url, args.force),
@@ -24,27 +24,59 @@ pub(super) fn run(daemon: &Daemon, verb: &PortalVerb) -> Result<(), Failure> {
     }
 }
 
-/// Opens, changes or closes the portal over RDMA beside one over TCP, or changes one over RDMA. A
-/// setting that is in force already is no error.
+/// The portal to create.
+fn created(args: &PortalCreateArgs) -> Portal {
+    let Portal(portal) = args.portal.url;
+    if args.require_auth {
+        return Portal(PortalDefinition {
+            auth: PortalAuth::Required,
+            ..portal
+        });
+    }
+    args.portal.url
+}
+
+/// Changes a portal. A setting that is in force already is no error.
 fn set(daemon: &Daemon, args: &PortalSetArgs) -> Result<(), Failure> {
-    let portal = args.url.0;
-    let asked = match args.rdma {
+    let mut portal = args.url;
+    if args.require_auth.is_some() || args.tls.is_some() {
+        let patch = PortalPatch {
+            require_auth: args.require_auth.map(|switch| switch == Switch::On),
+            tls: args.tls.map(Text),
+            ..PortalPatch::default()
+        };
+        let changed: PortalView = daemon.client.patch(&path(portal), &patch)?;
+        portal = changed.url.parse().unwrap_or(portal);
+        if args.rdma.is_none() {
+            return show(daemon, &changed);
+        }
+    }
+    match args.rdma {
+        Some(switch) => set_rdma(daemon, portal, switch, args.force),
+        None => Ok(()),
+    }
+}
+
+/// Opens, changes or closes the portal over RDMA beside one over TCP, or changes one over RDMA.
+fn set_rdma(daemon: &Daemon, url: Portal, switch: RdmaSwitch, force: bool) -> Result<(), Failure> {
+    let portal = url.0;
+    let asked = match switch {
         RdmaSwitch::On => server::RdmaChoice::default(),
-        RdmaSwitch::Off => return switch_off(daemon, beside(args)?, args.force),
+        RdmaSwitch::Off => return switch_off(daemon, beside(url)?, force),
         RdmaSwitch::Auto => server::RdmaChoice::Auto,
         RdmaSwitch::Hw => server::RdmaChoice::Hw,
         RdmaSwitch::Soft => server::RdmaChoice::Soft,
     };
-    let over_rdma = if portal.transport.is_rdma() && args.rdma != RdmaSwitch::On {
-        args.url
+    let over_rdma = if portal.transport.is_rdma() && switch != RdmaSwitch::On {
+        url
     } else {
-        beside(args)?
+        beside(url)?
     };
     let is_open = find(daemon, over_rdma)?.is_some();
-    match (is_open, args.rdma) {
+    match (is_open, switch) {
         (true, RdmaSwitch::On) => show(daemon, &daemon.client.get(&path(over_rdma))?),
         (false, _) if !portal.transport.is_rdma() => {
-            let _: PortalView = daemon.client.get(&path(args.url))?;
+            let _: PortalView = daemon.client.get(&path(url))?;
             let wanted = PortalDefinition {
                 rdma: asked,
                 ..over_rdma.0
@@ -54,6 +86,7 @@ fn set(daemon: &Daemon, args: &PortalSetArgs) -> Result<(), Failure> {
         _ => {
             let patch = PortalPatch {
                 rdma: Some(asked.into()),
+                ..PortalPatch::default()
             };
             show(daemon, &daemon.client.patch(&path(over_rdma), &patch)?)
         }
@@ -74,23 +107,29 @@ fn close(daemon: &Daemon, portal: Portal, force: bool) -> Result<(), Failure> {
 }
 
 /// The portal over RDMA beside one over TCP.
-fn beside(args: &PortalSetArgs) -> Result<Portal, Failure> {
-    let portal = args.url.0;
+fn beside(url: Portal) -> Result<Portal, Failure> {
+    let portal = url.0;
     let beside = portal.transport.over_rdma().map(|transport| {
         Portal(PortalDefinition {
             transport,
+            tls: TlsPolicy::Off,
             ..portal
         })
     });
-    beside.ok_or_else(|| Mistake::NotOverTcp { portal: args.url }.into())
+    beside.ok_or_else(|| Mistake::NotOverTcp { portal: url }.into())
 }
 
-/// The portal that is defined there, with any RDMA provider.
+/// The portal that is defined there, with any RDMA provider and any use of TLS.
 fn find(daemon: &Daemon, wanted: Portal) -> Result<Option<Portal>, Failure> {
-    let rdma = wanted.0.rdma;
     let portals: Vec<PortalView> = daemon.client.get("/v1/portals")?;
     let mut urls = portals.iter().filter_map(|portal| portal.url.parse().ok());
-    Ok(urls.find(|Portal(there)| PortalDefinition { rdma, ..*there } == wanted.0))
+    let wanted = PortalDefinition {
+        rdma: RdmaChoice::default(),
+        auth: PortalAuth::default(),
+        tls: TlsPolicy::default(),
+        ..wanted.0
+    };
+    Ok(urls.find(|Portal(there)| there.is_named(&wanted)))
 }
 
 fn path(portal: Portal) -> String {
@@ -111,12 +150,13 @@ fn list(daemon: &Daemon) -> Result<(), Failure> {
         vec![
             portal.url.clone(),
             provider(portal).unwrap_or_default().to_owned(),
+            authentication(portal).to_owned(),
             portal.connections.to_string(),
             state(portal),
         ]
     });
     output::table(
-        &["URL", "RDMA", "CONNECTIONS", "STATE"],
+        &["URL", "RDMA", "AUTH", "CONNECTIONS", "STATE"],
         &["CONNECTIONS"],
         rows,
     )
@@ -130,6 +170,14 @@ fn show(daemon: &Daemon, portal: &PortalView) -> Result<(), Failure> {
         ("portal", paint(Tone::Name, &portal.url)),
         ("state", painted_state(portal)),
     ];
+    if let Some(tls) = &portal.tls {
+        fields.push(("tls", tls.to_string()));
+    }
+    let authentication = match (authentication(portal), portal.open) {
+        (word, true) => paint(Tone::Warning, word),
+        (word, false) => word.to_owned(),
+    };
+    fields.push(("auth", authentication));
     if let (Some(provider), Some(reason)) = (provider(portal), &portal.reason) {
         fields.push(("rdma", format!("{provider}: {reason}")));
     }
@@ -141,6 +189,18 @@ fn show(daemon: &Daemon, portal: &PortalView) -> Result<(), Failure> {
         fields.push(("packets", packets(statistics)));
     }
     output::fields(&fields)
+}
+
+/// Which hosts have to authenticate at a portal.
+fn authentication(portal: &PortalView) -> &'static str {
+    let url = portal.url.parse::<Portal>();
+    let is_nfs = url.is_ok_and(|Portal(portal)| portal.transport.is_nfs());
+    match (portal.require_auth, portal.open) {
+        (true, _) => "required",
+        (false, true) if is_nfs => "client addresses",
+        (false, true) => "open to anyone",
+        (false, false) => "not required",
+    }
 }
 
 /// Whether runs of packets are cut by the system.

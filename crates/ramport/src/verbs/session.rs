@@ -1,6 +1,6 @@
 //! `ramport session`.
 
-use control::{IscsiConnectionView, IscsiState, SessionView};
+use control::{IscsiConnectionView, IscsiState, NfsClientView, SessionView};
 
 use super::Daemon;
 use super::words::statistics;
@@ -79,6 +79,8 @@ fn show(daemon: &Daemon, session: &SessionView) -> Result<(), Failure> {
     ]);
     let calls = session.nfs.iter().flat_map(|nfs| &nfs.procedures);
     fields.extend(calls.map(|(procedure, calls)| (procedure.as_str(), statistics(calls))));
+    let clients = session.nfs.iter().flat_map(|nfs| &nfs.clients);
+    fields.extend(clients.map(|client| ("client", client_line(client))));
     let connections = session.iscsi.iter().flat_map(|iscsi| &iscsi.connections);
     fields.extend(connections.map(|connection| ("connection", connection_line(connection))));
     let keys = session.iscsi.iter().flat_map(|iscsi| &iscsi.parameters);
@@ -107,6 +109,17 @@ fn connection_line(connection: &IscsiConnectionView) -> String {
         }
     }
     line
+}
+
+/// What a client of NFS version 4 holds.
+fn client_line(client: &NfsClientView) -> String {
+    let NfsClientView {
+        name,
+        sessions,
+        opens,
+        locks,
+    } = client;
+    format!("{name}: sessions {sessions}, opens {opens}, locks {locks}")
 }
 
 /// How a session stands, in words.

@@ -3,7 +3,8 @@
 use std::net::SocketAddr;
 
 use control::{
-    Contents, Portal, PortalState, PortalView, Share, SharePatch, ShareView, Text, path_part,
+    Contents, Portal, PortalState, PortalView, Share, ShareKind, SharePatch, ShareView, Text,
+    path_part,
 };
 use server::Transport;
 
@@ -47,6 +48,7 @@ fn definition(args: &ShareCreateArgs) -> Share {
     let default = Share::default();
     Share {
         kind: args.kind.into(),
+        path: args.path.clone(),
         quota: args.quota,
         files_max: args.files.unwrap_or(default.files_max),
         clients: args.client.iter().copied().map(Text).collect(),
@@ -77,9 +79,9 @@ fn list(daemon: &Daemon) -> Result<(), Failure> {
     let rows = shares.iter().map(|share| {
         vec![
             share.name.clone(),
-            bytes(share.used_bytes),
+            in_memory(share, bytes(share.used_bytes)),
             quota(share),
-            share.files.to_string(),
+            in_memory(share, share.files.to_string()),
             remarks(share),
             clients(share),
             share.sessions.to_string(),
@@ -95,6 +97,14 @@ fn quota(share: &ShareView) -> String {
     share.quota_bytes.map_or_else(|| "none".to_owned(), bytes)
 }
 
+/// What is known of files in memory, and not of those in a directory.
+fn in_memory(share: &ShareView, text: String) -> String {
+    match share.kind {
+        ShareKind::Ramfs => text,
+        ShareKind::Dir => "-".to_owned(),
+    }
+}
+
 /// The addresses that may use a share, in words.
 fn clients(share: &ShareView) -> String {
     if share.clients.is_empty() {
@@ -105,9 +115,15 @@ fn clients(share: &ShareView) -> String {
 
 /// The kind and state of a share, in words.
 pub(super) fn remarks(share: &ShareView) -> String {
-    let mut words = vec![share.kind.to_string()];
+    let mut words = vec![match &share.directory {
+        Some(directory) => format!("{} {}", share.kind, directory.display()),
+        None => share.kind.to_string(),
+    }];
     if share.options.split(',').any(|option| option == "ro") {
         words.push("read-only".to_owned());
+    }
+    if share.problem.is_some() {
+        words.push("unavailable".to_owned());
     }
     if share.contents == Contents::Lost {
         words.push("contents lost".to_owned());
@@ -117,11 +133,13 @@ pub(super) fn remarks(share: &ShareView) -> String {
 
 /// A share in one line of a tree.
 pub(super) fn line(share: &ShareView) -> String {
+    let files = match share.kind {
+        ShareKind::Ramfs => format!("{} files, {} used, ", share.files, bytes(share.used_bytes)),
+        ShareKind::Dir => String::new(),
+    };
     format!(
-        "{}  {} files, {} used, {}, for {}, {} sessions",
+        "{}  {files}{}, for {}, {} sessions",
         paint(Tone::Name, &share.name),
-        share.files,
-        bytes(share.used_bytes),
         remarks(share),
         clients(share),
         share.sessions
@@ -136,21 +154,32 @@ fn show(daemon: &Daemon, share: &ShareView) -> Result<(), Failure> {
         ("share", paint(Tone::Name, &share.name)),
         ("path", share.path.clone()),
         ("state", remarks(share)),
-        ("used", bytes(share.used_bytes)),
-        ("quota", quota(share)),
-        ("files", format!("{} of {}", share.files, share.files_max)),
+    ];
+    fields.extend(match share.kind {
+        ShareKind::Ramfs => vec![
+            ("used", bytes(share.used_bytes)),
+            ("quota", quota(share)),
+            ("files", format!("{} of {}", share.files, share.files_max)),
+        ],
+        ShareKind::Dir => vec![("free", bytes(share.free_bytes))],
+    });
+    fields.extend([
         ("clients", clients(share)),
         ("options", share.options.clone()),
         ("sessions", share.sessions.to_string()),
-    ];
+    ]);
     let calls = share.statistics.iter();
     fields.extend(calls.map(|(procedure, calls)| (procedure.as_str(), statistics(calls))));
     let portals: Vec<PortalView> = daemon.client.get("/v1/portals")?;
     let lines = portals
         .iter()
-        .filter_map(|portal| mount_line(portal, &portals, share));
+        .filter_map(|portal| mount_line(portal, share));
     fields.extend(lines.map(|line| ("mount", line)));
     output::fields(&fields)?;
+    if let Some(problem) = &share.problem {
+        let text = format!("{problem}. It is tried again every 5 seconds.");
+        output::line(paint(Tone::Warning, &text))?;
+    }
     if share.contents == Contents::Lost {
         let text = "The daemon was restarted, so the files are gone; clients that had mounted the share get errors (stale file handle) until they mount it again.";
         output::line(paint(Tone::Warning, text))?;
@@ -158,32 +187,20 @@ fn show(daemon: &Daemon, share: &ShareView) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The command of a Linux client that mounts a share through an open portal. Over RDMA the client asks for the mount over
-/// TCP, so there is none without a portal for that at the same address.
-fn mount_line(portal: &PortalView, portals: &[PortalView], share: &ShareView) -> Option<String> {
-    let at = open_address(portal, Transport::Nfs);
-    let (at, protocol) = match at {
+/// The command of a Linux client that mounts a share through an open portal.
+fn mount_line(portal: &PortalView, share: &ShareView) -> Option<String> {
+    let (at, protocol) = match open_address(portal, Transport::Nfs) {
         Some(at) => (at, "tcp"),
         None => (open_address(portal, Transport::NfsRdma)?, "rdma"),
     };
-    let (ip, port) = (at.ip(), at.port());
-    let mount_port = if protocol == "tcp" {
-        port
-    } else {
-        let over_tcp = portals
-            .iter()
-            .filter_map(|other| open_address(other, Transport::Nfs));
-        let mut beside = over_tcp.filter(|tcp| tcp.ip() == ip || tcp.ip().is_unspecified());
-        beside.next()?.port()
-    };
-    let host = match ip {
-        _ if ip.is_unspecified() => "HOST".to_owned(),
+    let host = match at.ip() {
+        ip if ip.is_unspecified() => "HOST".to_owned(),
         std::net::IpAddr::V4(ip) => ip.to_string(),
         std::net::IpAddr::V6(ip) => format!("[{ip}]"),
     };
+    let (port, path) = (at.port(), &share.path);
     Some(format!(
-        "mount -t nfs -o vers=3,proto={protocol},port={port},mountport={mount_port},mountproto=tcp,nolock {host}:{} /mnt",
-        share.path
+        "mount -t nfs -o vers=4.2,proto={protocol},port={port} {host}:{path} /mnt"
     ))
 }
 
@@ -202,7 +219,9 @@ mod tests {
         ShareView {
             name: "db".to_owned(),
             path: "/db".to_owned(),
-            kind: control::ShareKind::Ramfs,
+            kind: ShareKind::Ramfs,
+            directory: None,
+            problem: None,
             quota_bytes: None,
             files_max: 100,
             clients: Vec::new(),
@@ -223,10 +242,10 @@ mod tests {
             let view = serde_json::json!({ "url": url, "state": state, "connections": 0 });
             serde_json::from_value(view).expect("a portal")
         };
-        let line = |url, state| mount_line(&portal(url, state), &[], &share());
+        let line = |url, state| mount_line(&portal(url, state), &share());
         insta::assert_snapshot!(
             line("nfs://192.0.2.1:2050", "open").expect("it is open"),
-            @"mount -t nfs -o vers=3,proto=tcp,port=2050,mountport=2050,mountproto=tcp,nolock 192.0.2.1:/db /mnt"
+            @"mount -t nfs -o vers=4.2,proto=tcp,port=2050 192.0.2.1:/db /mnt"
         );
         for (url, host) in [
             ("nfs://[::]:2049", "HOST"),
@@ -237,18 +256,27 @@ mod tests {
         }
         assert_eq!(line("nfs://192.0.2.1:2049", "closed"), None);
         assert_eq!(line("iscsi://192.0.2.1:3260", "open"), None);
-        let tcp = [portal("nfs://0.0.0.0:2049", "open")];
-        let rdma = portal("nfs+rdma://192.0.2.1:20049", "open");
         insta::assert_snapshot!(
-            mount_line(&rdma, &tcp, &share()).expect("both are open"),
-            @"mount -t nfs -o vers=3,proto=rdma,port=20049,mountport=2049,mountproto=tcp,nolock 192.0.2.1:/db /mnt"
+            line("nfs+rdma://192.0.2.1:20049", "open").expect("it is open"),
+            @"mount -t nfs -o vers=4.2,proto=rdma,port=20049 192.0.2.1:/db /mnt"
         );
-        assert_eq!(mount_line(&rdma, &[], &share()), None, "no MOUNT over TCP");
     }
 
     #[test]
     fn a_share_says_what_is_worth_knowing() {
         assert_eq!(remarks(&share()), "ramfs, read-only, contents lost");
+        let directory = ShareView {
+            kind: ShareKind::Dir,
+            directory: Some("/srv/db".into()),
+            contents: Contents::Present,
+            ..share()
+        };
+        assert_eq!(remarks(&directory), "dir /srv/db, read-only");
+        let missing = ShareView {
+            problem: Some("the directory does not exist".to_owned()),
+            ..directory
+        };
+        assert_eq!(remarks(&missing), "dir /srv/db, read-only, unavailable");
         assert_eq!(clients(&share()), "through loopback");
     }
 }

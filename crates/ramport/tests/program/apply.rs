@@ -1,6 +1,9 @@
 //! `ramport apply` and `export`.
 
+use initiator::{Operation, Slot};
+
 use crate::daemon::Daemon;
+use crate::disk;
 
 const WANTED: &str = "[volumes.a]\nsize = \"1M\"\n[targets.t]\nnamespaces = { 1 = \"a\" }\n";
 
@@ -69,4 +72,134 @@ fn a_refused_file_changes_nothing_and_says_so() {
     );
     run(&daemon, &["apply", path, "--force"], 0);
     assert_eq!(daemon.json(&["volume", "list"]), serde_json::json!([]));
+}
+
+/// A file that defines the daemon's portal and these volumes, of which the target offers one.
+fn write_wanted(daemon: &Daemon, volumes: &str, offered: &str) -> String {
+    let portal = daemon.json(&["portal", "ls"])[0]["url"].clone();
+    let target = disk::TARGET;
+    let text = format!(
+        "portals = [{portal}]\n{volumes}\n[targets.\"{target}\"]\nnamespaces = {{ 1 = \"{offered}\" }}\n"
+    );
+    let file = daemon.folder.join("wanted.toml");
+    std::fs::write(&file, text).expect("written");
+    file.to_str().expect("a plain path").to_owned()
+}
+
+/// Whether the first block that a host reads begins with this byte.
+fn begins_with(daemon: &Daemon, byte: u8) -> bool {
+    let (_device, mut queue) = disk::host(daemon);
+    queue.buffer_mut(Slot(0)).fill(0xEE);
+    disk::run(&mut queue, Operation::Read, 0);
+    queue.buffer(Slot(0)).iter().all(|it| *it == byte)
+}
+
+const RAM: &str = "[volumes.slow]\nsize = \"8M\"\n[volumes.b]\nsize = \"8M\"\n";
+const CACHE: &str = "[volumes.c0]\nkind = \"cache\"\nof = \"slow\"\ncache_size = \"2M\"\n";
+const LINEAR: &str = "[volumes.l0]\nkind = \"linear\"\nmembers = [\"slow\", \"b\"]\n";
+
+#[test]
+fn a_file_uses_the_members_of_a_volume_otherwise_that_it_removes() {
+    let daemon = Daemon::start("apply-holders");
+    let path = write_wanted(&daemon, RAM, "slow");
+    run(&daemon, &["apply", &path], 0);
+    // The cache gets the place of the volume that it holds from now on.
+    let back = format!("{CACHE}cache_mode = \"write-back\"\n");
+    let cached = format!("{RAM}{back}");
+    let path = write_wanted(&daemon, &cached, "c0");
+    run(&daemon, &["apply", &path, "--diff"], 3);
+    run(&daemon, &["apply", &path], 0);
+    let (device, mut queue) = disk::host(&daemon);
+    queue.buffer_mut(Slot(0)).fill(7);
+    disk::run(&mut queue, Operation::Write, 0);
+    drop((device, queue));
+
+    let linear = format!("{RAM}{LINEAR}");
+    let path = write_wanted(&daemon, &linear, "l0");
+    run(&daemon, &["apply", &path, "--force"], 0);
+    daemon.mistake(&["volume", "show", "c0"]);
+    assert!(begins_with(&daemon, 7), "the cache was flushed");
+
+    // A part fails when the linear volume is gone, which is there again then, with lock and filters.
+    daemon.ok(&["volume", "lock", "l0"]);
+    let filter = ["filter", "set", "l0", "--delay-read", "2ms"];
+    daemon.ok(&[&["volume"][..], &filter].concat());
+    let (new, missing) = (daemon.folder.join("new"), daemon.folder.join("no/file"));
+    let wanted = format!(
+        "{cached}[volumes.a]\nkind = \"file\"\npath = {new:?}\nsize = \"1M\"\n[volumes.z]\nkind = \"file\"\npath = {missing:?}\nsize = \"1M\"\n"
+    );
+    let before = daemon.ok(&["export"]);
+    let shown = daemon.json(&["volume", "show", "l0"]);
+    let path = write_wanted(&daemon, &wanted, "c0");
+    let (_, told) = run(&daemon, &["apply", &path, "--force"], 1);
+    assert!(told.contains("nothing was changed"), "{told}");
+    assert!(told.contains("cannot create it"), "{told}");
+    assert_eq!(daemon.ok(&["export"]), before);
+    assert!(!new.exists(), "a file was left behind");
+    let again = daemon.json(&["volume", "show", "l0"]);
+    for field in ["members", "state", "read_only", "filters", "attachments"] {
+        assert_eq!(again[field], shown[field], "{field}");
+    }
+    assert!(begins_with(&daemon, 7));
+
+    // With the folder, everything works; the mirror overwrites what is in b, which is nothing.
+    std::fs::create_dir(daemon.folder.join("no")).expect("created");
+    let path = write_wanted(&daemon, &wanted, "c0");
+    run(&daemon, &["apply", &path, "--force"], 0);
+    assert!(new.exists() && missing.exists());
+    assert!(begins_with(&daemon, 7));
+}
+
+#[test]
+fn a_mirror_that_could_not_be_restored_is_not_taken_apart() {
+    let daemon = Daemon::start("apply-mirrors");
+    let mirror = format!("{RAM}[volumes.m0]\nkind = \"mirror\"\nmembers = [\"slow\", \"b\"]\n");
+    let path = write_wanted(&daemon, &mirror, "m0");
+    run(&daemon, &["apply", &path], 0);
+    let in_sync = |daemon: &Daemon| daemon.metric("ramport_volume_member_in_sync", "b");
+    daemon.wait_for_metric("ramport_volume_member_in_sync", "b", 1);
+    daemon.ok(&["volume", "mirror", "m0", "--fail", "b"]);
+    let before = daemon.ok(&["export"]);
+    let path = write_wanted(&daemon, &format!("{RAM}{LINEAR}"), "l0");
+    for args in [&["apply", &path][..], &["apply", &path, "--diff"]] {
+        let (_, told) = run(&daemon, args, 1);
+        assert!(
+            told.contains("member b of mirror m0 is out of sync"),
+            "{told}"
+        );
+    }
+    assert_eq!(daemon.ok(&["export"]), before);
+    assert_eq!(in_sync(&daemon), 0);
+    daemon.ok(&["volume", "mirror", "m0", "--return", "b"]);
+    daemon.wait_for_metric("ramport_volume_member_in_sync", "b", 1);
+    run(&daemon, &["apply", &path], 0);
+    daemon.mistake(&["volume", "show", "m0"]);
+}
+
+#[test]
+fn a_file_that_held_data_or_existed_is_not_removed_with_a_refused_change() {
+    let daemon = Daemon::start("apply-files");
+    let (old, empty) = (daemon.folder.join("old"), daemon.folder.join("empty"));
+    for path in [&old, &empty] {
+        let file = std::fs::File::create(path).expect("created");
+        file.set_len(1 << 20).expect("sparse");
+    }
+    let new = daemon.folder.join("thick");
+    let missing = daemon.folder.join("no/file");
+    let volume = |name: &str, path: &std::path::Path, more: &str| {
+        format!("[volumes.{name}]\nkind = \"file\"\npath = {path:?}\nsize = \"1M\"\n{more}\n")
+    };
+    let wanted = [
+        volume("a", &old, ""),
+        volume("b", &empty, ""),
+        volume("c", &new, "provisioning = \"thick\""),
+        volume("z", &missing, ""),
+    ];
+    let path = write_wanted(&daemon, &wanted.concat(), "a");
+    for args in [&["apply", &path][..], &["apply", &path, "--diff"]] {
+        let output = daemon.run(args);
+        assert!(!new.exists(), "{output:?}");
+        assert!(old.exists() && empty.exists(), "they were not created here");
+    }
+    assert_eq!(daemon.json(&["volume", "ls"]), serde_json::json!([]));
 }

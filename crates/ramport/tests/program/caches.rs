@@ -167,3 +167,110 @@ fn switches(daemon: &Daemon, thread: &str) -> u64 {
     };
     count
 }
+
+#[test]
+fn a_cache_changes_its_size_under_io_within_the_budget() {
+    let daemon = Daemon::start("caches-size");
+    daemon.ok(&["volume", "create", "slow", "--size", "1G"]);
+    let create = ["volume", "create", "c0", "--cache-of", "slow"];
+    let settings = ["--cache-size", "1M", "--cache-mode", "write-back"];
+    daemon.ok(&[&create[..], &settings].concat());
+    daemon.ok(&["target", "create", disk::TARGET, "--volume", "c0"]);
+    let size = |size: &str| daemon.ok(&["volume", "cache", "c0", "--size", size]);
+    let free = || {
+        let capacity = daemon.json(&["capacity"]);
+        capacity["free_bytes"].as_u64().expect("a number")
+    };
+    disk::under_io(&daemon, |written| {
+        for _ in 0..3 {
+            size("64M");
+            written.goes_on();
+            let large = free();
+            size("1M");
+            written.goes_on();
+            assert!(free() > large + (60 << 20), "memory is given back");
+        }
+        // The budget is 256 MiB.
+        let told = daemon.run(&["volume", "cache", "c0", "--size", "512M"]);
+        let told = String::from_utf8_lossy(&told.stderr).into_owned();
+        assert!(told.contains("memory budget"), "{told}");
+        written.goes_on();
+    });
+    let shown = daemon.json(&["volume", "show", "c0"]);
+    assert_eq!(shown["cache_size"], "1 MiB");
+
+    let file = daemon.folder.join("larger.toml");
+    let path = file.to_str().expect("a plain path");
+    let exported = daemon.ok(&["export"]);
+    assert!(exported.contains("cache_size = \"1 MiB\""), "{exported}");
+    let larger = |size: &str| exported.replace("cache_size = \"1 MiB\"", size);
+    for (size, reason) in [
+        ("cache_size = \"512M\"", "memory budget"),
+        ("cache_size = \"2G\"", "larger than the volume of 1 GiB"),
+    ] {
+        fs::write(&file, larger(size)).expect("written");
+        for args in [&["apply", path][..], &["apply", path, "--diff"]] {
+            let refused = daemon.run(args);
+            let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+            assert!(told.contains(reason), "{args:?}: {told}");
+            assert_eq!(refused.status.code(), Some(1));
+        }
+    }
+    fs::write(&file, larger("cache_size = \"8M\"")).expect("written");
+    daemon.ok(&["apply", path]);
+    let shown = daemon.json(&["volume", "show", "c0"]);
+    assert_eq!(shown["cache_size"], "8 MiB");
+}
+
+#[test]
+fn a_cache_and_the_volume_behind_it_grow_together() {
+    let mut daemon = Daemon::start("caches-grow");
+    let file = daemon.folder.join("slow.img");
+    let create = ["volume", "create", "slow", "--size", "8M", "--file"];
+    daemon.ok(&[&create[..], &[file.to_str().expect("a plain path")]].concat());
+    let create = ["volume", "create", "c0", "--cache-of", "slow"];
+    let settings = ["--cache-size", "2M", "--cache-mode", "write-back"];
+    daemon.ok(&[&create[..], &settings].concat());
+    daemon.ok(&["target", "create", disk::TARGET, "--volume", "c0"]);
+    let sizes = |daemon: &Daemon| {
+        ["slow", "c0"].map(|name| daemon.json(&["volume", "show", name])["size_bytes"].clone())
+    };
+    let told = daemon.mistake(&["volume", "grow", "slow", "8M"]);
+    assert!(told.contains("grow c0 if it is a cache"), "{told}");
+    disk::under_io(&daemon, |written| {
+        daemon.ok(&["volume", "grow", "c0", "8M"]);
+        written.goes_on();
+    });
+    assert_eq!(sizes(&daemon), [16 << 20, 16 << 20]);
+    let (device, mut queue) = disk::host(&daemon);
+    disk::run(&mut queue, Operation::Write, (16 << 20) / 512 - 8);
+    disk::run(&mut queue, Operation::Flush, 0);
+    drop((queue, device));
+    let bytes = fs::read(&file).expect("a file");
+    assert_eq!(bytes.len(), 16 << 20);
+    let told = daemon.mistake(&["volume", "shrink", "c0", "8M", "--force"]);
+    assert!(told.contains("is a cache, which cannot shrink"), "{told}");
+    daemon.kill_and_restart();
+    assert_eq!(sizes(&daemon), [16 << 20, 16 << 20]);
+
+    // The same by a file, in which both are larger.
+    let exported = daemon.ok(&["export"]);
+    let path = daemon.folder.join("larger.toml");
+    fs::write(&path, exported.replace("16 MiB", "24 MiB")).expect("written");
+    daemon.ok(&["apply", path.to_str().expect("a plain path")]);
+    assert_eq!(sizes(&daemon), [24 << 20, 24 << 20]);
+    // What is made of others has the size of these.
+    daemon.ok(&["volume", "create", "a", "--size", "8M"]);
+    daemon.ok(&["volume", "create", "l0", "--linear", "a"]);
+    daemon.ok(&[
+        "volume",
+        "create",
+        "c1",
+        "--cache-of",
+        "l0",
+        "--cache-size",
+        "2M",
+    ]);
+    let told = daemon.mistake(&["volume", "grow", "c1", "8M"]);
+    assert!(told.contains("volume l0 is made of others"), "{told}");
+}

@@ -51,6 +51,57 @@ fn a_volume_a_file_and_a_remote_disk_are_copied_to_each_other() {
     assert!(fs::read(&to).expect("it exists") == contents());
 }
 
+/// Each with each: a volume, a file, and a disk of another machine.
+#[test]
+fn every_place_is_copied_to_every_other() {
+    let (daemon, far) = (Daemon::start("copy-each"), Daemon::start("copy-each-far"));
+    let path = |name: &str| daemon.folder.join(name).to_str().expect("text").to_owned();
+    let portals = far.json(&["portal", "list"]);
+    let portals = portals.as_array().expect("a list").iter();
+    let portals: Vec<_> = portals
+        .filter_map(|portal| portal["url"].as_str())
+        .collect();
+    let disk = |name: &str, scheme: &str, target: &str| {
+        far.ok(&["volume", "create", name, "--size", "8M"]);
+        far.ok(&["target", "create", target, "--volume", name]);
+        let portal = portals.iter().find(|url| url.starts_with(scheme));
+        format!("{}/{target}", portal.expect("a portal"))
+    };
+    daemon.ok(&["volume", "create", "from", "--size", "8M"]);
+    daemon.ok(&["volume", "create", "to", "--size", "8M"]);
+    let nvme = |name: &str| {
+        disk(
+            name,
+            "nvme+tcp:",
+            &format!("nqn.2026-11.com.example:{name}"),
+        )
+    };
+    let sources = ["from".to_owned(), path("from"), nvme("from-nvme")];
+    let destinations = ["to".to_owned(), path("to"), nvme("to-nvme")];
+    let (source, old, held) = (path("source"), path("old"), path("held"));
+    fs::write(&source, contents()).expect("written");
+    // What is zeros in the source has to be written over these.
+    fs::write(&old, vec![0xEE; LEN]).expect("written");
+    let copy = |from: &str, to: &str| {
+        let copied = daemon.json(&["volume", "copy", from, to, "--verify", "--force"]);
+        assert_eq!(copied["verified"], true, "{from} to {to}");
+    };
+    for from in &sources {
+        copy(&source, from);
+    }
+    for from in &sources {
+        for to in &destinations {
+            copy(&old, to);
+            copy(from, to);
+            copy(to, &held);
+            assert!(
+                fs::read(&held).expect("it exists") == contents(),
+                "{from} to {to}"
+            );
+        }
+    }
+}
+
 #[test]
 fn a_copy_needs_force_where_data_are_lost() {
     let daemon = Daemon::start("copy-refused");

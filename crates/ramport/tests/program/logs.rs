@@ -19,13 +19,13 @@ const LINE_TIME: Duration = Duration::from_secs(30);
 const SECRET: &str = "open sesame, please";
 
 /// A daemon whose log goes to a file. Verbs are those of [`Daemon`].
-struct Logged {
-    daemon: Daemon,
+pub(crate) struct Logged {
+    pub(crate) daemon: Daemon,
     log: PathBuf,
 }
 
 impl Logged {
-    fn start(name: &str, more: &[&str]) -> Self {
+    pub(crate) fn start(name: &str, more: &[&str]) -> Self {
         let mut daemon = Daemon::start(name);
         end(&mut daemon.child);
         let log = daemon.folder.join("log");
@@ -48,12 +48,12 @@ impl Logged {
         Self { daemon, log }
     }
 
-    fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         fs::read_to_string(&self.log).expect("the log")
     }
 
     /// Waits for the first line with all of `parts`.
-    fn line(&self, parts: &[&str]) -> String {
+    pub(crate) fn line(&self, parts: &[&str]) -> String {
         let begin = Instant::now();
         loop {
             let text = self.text();
@@ -135,7 +135,9 @@ fn changes_are_logged_with_their_sender_and_outcome_and_without_secrets() {
     let text = logged.text();
     assert!(!text.contains(SECRET), "{text}");
     assert!(
-        !text.contains("request=\"GET"),
+        !text
+            .replace(r#"request="GET /v1/definitions?with_secrets"#, "")
+            .contains("request=\"GET"),
         "reading is no change: {text}"
     );
 }
@@ -224,10 +226,99 @@ fn rejected_hosts_cost_a_line_per_cause_and_cannot_forge_one() {
 }
 
 #[test]
+fn hosts_without_a_required_secret_are_logged_with_how_to_give_them_one() {
+    let portals = ["--iscsi", "127.0.0.1:0?auth=required"];
+    let logged = Logged::start("required", &[&portals[..], &["--memory", "256M"]].concat());
+    let daemon = &logged.daemon;
+    let listed = daemon.json(&["portal", "ls"]);
+    let url = |scheme: &str| {
+        let portals = listed.as_array().expect("a list");
+        let mut urls = portals.iter().filter_map(|portal| portal["url"].as_str());
+        urls.find(|url| url.starts_with(scheme)).expect("a portal")
+    };
+    let (iscsi, nvme) = (url("iscsi"), url("nvme+tcp"));
+    daemon.ok(&["portal", "set", nvme, "--require-auth", "on"]);
+    let shown = daemon.json(&["portal", "show", nvme]);
+    assert_eq!(
+        (&shown["require_auth"], &shown["open"]),
+        (&true.into(), &false.into())
+    );
+    assert!(daemon.ok(&["portal", "ls"]).contains("required"));
+    for (url, target, event, hint) in [
+        (
+            iscsi,
+            "iqn.2025-01.com.example:t",
+            "a login was refused",
+            "--chap-secret-file",
+        ),
+        (
+            nvme,
+            "nqn.2025-01.com.example:t",
+            "since the portal requires",
+            "--dhchap-secret-file",
+        ),
+    ] {
+        daemon.ok(&["target", "create", target]);
+        let (bare, _) = url.split_once('?').unwrap_or((url, ""));
+        let output = daemon.run(&["bench", &format!("{bare}/{target}"), "--runtime", "1"]);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        let line = logged.line(&[event, hint]);
+        assert!(line.starts_with("<4>"), "{line}");
+    }
+    let refused = daemon.mistake(&["portal", "set", nvme, "--require-auth", "perhaps"]);
+    assert!(refused.contains("on, off"), "{refused}");
+    // Without it, only the target's list decides.
+    daemon.ok(&["portal", "set", iscsi, "--require-auth", "off"]);
+    let (bare, _) = iscsi.split_once('?').expect("an option");
+    let output = daemon.run(&["discover", bare]);
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
+fn a_portal_that_admits_strangers_is_marked_and_logged_once() {
+    let more = ["--nvme-tcp", "0.0.0.0:0", "--memory", "256M"];
+    let logged = Logged::start("strangers", &more);
+    logged.line(&[
+        "without authentication or TLS",
+        "portal=nvme+tcp://0.0.0.0",
+        "--require-auth on",
+    ]);
+    let daemon = &logged.daemon;
+    daemon.ok(&["portal", "create", "nfs://0.0.0.0:0"]);
+    logged.line(&["clients by address alone", "portal=nfs://0.0.0.0"]);
+    daemon.ok(&["portal", "create", "nvme+tcp://0.0.0.0:0?tls=required"]);
+    let portals = daemon.json(&["portal", "ls"]);
+    for portal in portals.as_array().expect("a list") {
+        let url = portal["url"].as_str().expect("a URL");
+        let is_safe = url.contains("127.0.0.1") || url.contains("tls=required");
+        assert_eq!(portal["open"], !is_safe, "{portal}");
+    }
+    let list = daemon.ok(&["portal", "ls"]);
+    for (url, auth) in [
+        ("nvme+tcp://0.0.0.0", "open to anyone"),
+        ("nfs://0.0.0.0", "client addresses"),
+    ] {
+        let mut lines = list.lines();
+        let is_marked = lines.any(|line| line.starts_with(url) && line.contains(auth));
+        assert!(is_marked, "{list}");
+    }
+    assert_eq!(
+        logged
+            .text()
+            .matches("other machines reach this portal")
+            .count(),
+        2
+    );
+}
+
+#[test]
 fn what_the_budget_cannot_give_is_logged_and_counted() {
     const TARGET: &str = "nqn.2025-01.com.example:big";
     let logged = Logged::start("shortage", &["--memory", "16M"]);
     let daemon = &logged.daemon;
+    let file = daemon.folder.join("file");
+    let file = file.to_str().expect("a path in UTF-8");
+    daemon.ok(&["volume", "create", "disk", "--file", file, "--size", "1G"]);
     daemon.ok(&["volume", "create", "big", "--size", "1G"]);
     daemon.ok(&["target", "create", TARGET, "--volume", "big"]);
     logged.line(&["larger than the memory budget", r#"volumes="big""#]);
@@ -251,6 +342,7 @@ fn what_the_budget_cannot_give_is_logged_and_counted() {
     let capacity = daemon.json(&["capacity"]);
     let figure = |name: &str| capacity[name].as_u64().expect("a number");
     assert_eq!(figure("oversized_volumes"), 1);
+    assert_eq!(figure("promised_bytes"), 1 << 30, "not of the file");
     assert!(
         figure("failed_writes") > 0 && figure("rejected_connections") > 0,
         "{capacity}"

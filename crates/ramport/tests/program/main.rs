@@ -26,12 +26,14 @@ mod refusals;
 mod remote;
 mod restore;
 mod saves;
+mod secrets;
 mod shares;
 mod shell;
 mod snapshots;
 mod start;
 mod target;
 mod terminal;
+mod tokens;
 mod top;
 
 use std::io::{BufRead, BufReader};

@@ -1,6 +1,9 @@
 //! Volumes that are made of others, from the command line.
 
+use initiator::{Operation, Slot};
+
 use crate::daemon::Daemon;
+use crate::disk;
 
 #[test]
 fn volumes_are_concatenated_striped_and_enlarged() {
@@ -76,4 +79,58 @@ fn a_volume_of_others_is_back_after_a_restart_and_offline_until_they_are_acknowl
     assert!(shown.contains("member z is offline"), "{shown}");
     daemon.ok(&["volume", "acknowledge", "--all"]);
     assert_eq!(daemon.json(&["volume", "show", "a"])["state"], "online");
+}
+
+#[test]
+fn a_linear_volume_of_memory_gets_members_of_every_kind_under_io() {
+    let far = Daemon::start("members-far");
+    far.ok(&["volume", "create", "rd", "--size", "2M"]);
+    far.ok(&["target", "create", disk::TARGET, "--volume", "rd"]);
+    let portal = far.json(&["portal", "ls"])[0]["url"].clone();
+    let remote = format!("{}/{}", portal.as_str().expect("a URL"), disk::TARGET);
+
+    let daemon = Daemon::start("members-kinds");
+    let file = |name: &str| {
+        let path = daemon.folder.join(name);
+        path.to_str().expect("a plain path").to_owned()
+    };
+    let (path, slow) = (file("file"), file("slow"));
+    let parts = ["p", "q", "r", "s", "l0"];
+    for name in parts.iter().chain(&["ram"]) {
+        daemon.ok(&["volume", "create", name, "--size", "2M"]);
+    }
+    daemon.ok(&["volume", "create", "slow", "--file", &slow, "--size", "2M"]);
+    let cache = ["--cache-of", "slow", "--cache-size", "1M"];
+    let members = [
+        ("ram", &[][..]),
+        ("file", &["--file", &path, "--size", "2M"]),
+        ("remote", &["--remote", &remote]),
+        ("stripe", &["--stripe", "p,q"]),
+        ("mirror", &["--mirror", "r,s"]),
+        ("cache", &cache),
+    ];
+    daemon.ok(&["volume", "create", "linear", "--linear", "l0"]);
+    daemon.ok(&["target", "create", disk::TARGET, "--volume", "linear"]);
+    disk::under_io(&daemon, |written| {
+        let (_device, mut queue) = disk::host(&daemon);
+        for (name, options) in members {
+            let begin = daemon.json(&["volume", "show", "linear"])["size_bytes"].clone();
+            let begin = begin.as_u64().expect("a size") / disk::BLOCK_BYTES as u64;
+            if !options.is_empty() {
+                daemon.ok(&[&["volume", "create", name][..], options].concat());
+            }
+            daemon.ok(&["volume", "add-member", "linear", name]);
+            written.goes_on();
+            // Across the end of what was there before.
+            let byte = begin as u8 ^ name.len() as u8;
+            queue.buffer_mut(Slot(0)).fill(byte);
+            disk::run(&mut queue, Operation::Write, begin - 4);
+            queue.buffer_mut(Slot(0)).fill(0);
+            disk::run(&mut queue, Operation::Read, begin - 4);
+            assert!(queue.buffer(Slot(0)).iter().all(|it| *it == byte), "{name}");
+        }
+    });
+    let shown = daemon.json(&["volume", "show", "linear"]);
+    assert_eq!(shown["members"].as_array().map(Vec::len), Some(7));
+    assert_eq!(shown["size_bytes"], (2 * 6 + 4) << 20);
 }

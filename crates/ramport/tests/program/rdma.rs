@@ -129,7 +129,11 @@ fn a_portal_says_what_carries_it_and_changes_that() {
     let list = daemon.ok(&["portal", "ls"]);
     let line = list.lines().find(|line| line.starts_with(&rdma));
     let line: Vec<_> = line.expect("it is listed").split_whitespace().collect();
-    assert_eq!(line[1..], ["soft", "0", "open"], "{list}");
+    assert_eq!(
+        line[1..],
+        ["soft", "not", "required", "0", "open"],
+        "{list}"
+    );
     let tree = daemon.ok(&["ls"]);
     assert!(
         tree.contains("?rdma=soft  open by soft, 0 connections"),

@@ -107,7 +107,7 @@ fn a_share_lives_from_creation_to_removal() {
         "files     0 of 1048576\n",
         "quota     8 MiB\n",
         "options   rw,sync,insecure,no_root_squash,anonuid=65534,anongid=65534\n",
-        "nolock 127.0.0.1:/db /mnt\n",
+        " 127.0.0.1:/db /mnt\n",
     ] {
         assert!(shown.contains(text), "{text}: {shown}");
     }

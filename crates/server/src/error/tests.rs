@@ -6,8 +6,8 @@ use block::testing::messages;
 use super::*;
 use crate::DhChapSecretError;
 use crate::{
-    AddressRangeFault, ChapFault, ChapOwner, CopyPlace, IdentityFault, NameFault, PortalGroup,
-    Transport,
+    AddressRangeFault, ChapFault, ChapOwner, CopyPlace, IdentityFault, NameFault, PortalAuth,
+    PortalGroup, TlsPolicy, Transport,
 };
 
 fn volume() -> VolumeName {
@@ -28,11 +28,28 @@ fn portal(transport: Transport, rdma: RdmaChoice) -> PortalDefinition {
         address: SocketAddr::from(([192, 0, 2, 1], 4420)),
         group: PortalGroup::default(),
         rdma,
+        auth: PortalAuth::default(),
+        tls: TlsPolicy::Off,
+    }
+}
+
+fn required() -> PortalDefinition {
+    PortalDefinition {
+        auth: PortalAuth::Required,
+        ..portal(Transport::Nfs, RdmaChoice::Auto)
     }
 }
 
 fn tcp() -> PortalDefinition {
     portal(Transport::NvmeTcp, RdmaChoice::Auto)
+}
+
+fn share_path(fault: SharePathFault) -> ServerError {
+    ServerError::SharePath {
+        share: share(),
+        path: "/srv/db".into(),
+        fault,
+    }
 }
 
 fn share() -> ShareName {
@@ -140,29 +157,22 @@ fn other_provider() -> ServerError {
 fn messages_of_rejected_requests() {
     let errors = every_variant!(ServerError {
         ServerError::UnknownVolume(_) => [ServerError::UnknownVolume(volume())],
-        ServerError::UnknownTarget(_) => [ServerError::UnknownTarget(target())],
-        ServerError::UnknownHost(_) => [ServerError::UnknownHost(host())],
-        ServerError::UnknownPortal(_) => [ServerError::UnknownPortal(tcp())],
+        ServerError::UnknownTarget(_) => [ServerError::UnknownTarget(target())], ServerError::UnknownHost(_) => [ServerError::UnknownHost(host())], ServerError::UnknownPortal(_) => [ServerError::UnknownPortal(tcp())],
         ServerError::UnknownReferral(_) => [ServerError::UnknownReferral(tcp())],
-        ServerError::UnknownShare(_) => [ServerError::UnknownShare(share())],
-        ServerError::UnknownSession(_) => [ServerError::UnknownSession(SessionId(3))],
+        ServerError::UnknownShare(_) => [ServerError::UnknownShare(share())], ServerError::UnknownSession(_) => [ServerError::UnknownSession(SessionId(3))],
         ServerError::UnknownNamespace { .. } => [ServerError::UnknownNamespace { target: target(), nsid: 7 }],
         ServerError::VolumeExists(_) => [ServerError::VolumeExists(volume())],
         ServerError::TargetExists(_) => [ServerError::TargetExists(target())],
-        ServerError::HostExists(_) => [ServerError::HostExists(host())],
-        ServerError::ShareExists(_) => [ServerError::ShareExists(share())],
-        ServerError::PortalExists(_) => [ServerError::PortalExists(tcp())],
-        ServerError::ReferralExists(_) => [ServerError::ReferralExists(tcp())],
+        ServerError::HostExists(_) => [ServerError::HostExists(host())], ServerError::ShareExists(_) => [ServerError::ShareExists(share())],
+        ServerError::PortalExists(_) => [ServerError::PortalExists(tcp())], ServerError::ReferralExists(_) => [ServerError::ReferralExists(tcp())],
         ServerError::ReferralToSelf(_) => [ServerError::ReferralToSelf(tcp())],
         ServerError::ReferralProtocol(_) => [ServerError::ReferralProtocol(portal(Transport::Iscsi, RdmaChoice::Auto))],
         ServerError::ReferralAddress(_) => [ServerError::ReferralAddress(tcp())],
         ServerError::NamespaceExists { .. } => [ServerError::NamespaceExists { target: target(), nsid: 1, volume: volume() }],
-        ServerError::NamespaceId { .. } => [ServerError::NamespaceId { nsid: 0, min: 1, max: 1024 }],
-        ServerError::NamespacesFull { .. } => [ServerError::NamespacesFull { target: target(), max: 1024 }],
+        ServerError::NamespaceId { .. } => [ServerError::NamespaceId { nsid: 0, min: 1, max: 1024 }], ServerError::NamespacesFull { .. } => [ServerError::NamespacesFull { target: target(), max: 1024 }],
         ServerError::VolumeSize { .. } => [volume_size()],
         ServerError::OverBudget { .. } => [ServerError::OverBudget { needed_bytes: 50 << 30, free_bytes: 8 << 30 }],
-        ServerError::Memory { .. } => [memory()],
-        ServerError::ShareMemory { .. } => [share_memory()],
+        ServerError::Memory { .. } => [memory()], ServerError::ShareMemory { .. } => [share_memory()],
         ServerError::Volume { .. } => [half_rolled_back()],
         ServerError::Copy(_) => [ServerError::Copy(holds_data())],
         ServerError::Save { .. } => [ServerError::Save { volume: volume(), source: Box::new(SaveError::GaveWay) }],
@@ -170,12 +180,16 @@ fn messages_of_rejected_requests() {
         ServerError::UnknownParent { .. } => [ServerError::UnknownParent { volume: volume(), of: "s1".to_owned() }],
         ServerError::SnapshotTwice(_) => [ServerError::SnapshotTwice(volume())],
         ServerError::HasChildren { .. } => [ServerError::HasChildren { volume: volume(), children: "s1, s2".to_owned() }],
+        ServerError::OutOfSync { .. } => [ServerError::OutOfSync { mirror: volume(), member: "b".to_owned() }],
         ServerError::Held { .. } => [ServerError::Held { volume: volume(), holder: "l0".parse().expect("a name") }],
         ServerError::MemberOffered { .. } => [member_offered()],
         ServerError::MemberOfItself(_) => [ServerError::MemberOfItself(volume())],
         ServerError::VolumeInUse { .. } => [volume_in_use(2), volume_in_use(0)],
         ServerError::ShrinkLosesData { .. } => [shrink_loses_data()],
         ServerError::TargetInUse { .. } => [ServerError::TargetInUse { target: target(), sessions: 2 }],
+        ServerError::SharePath { .. } => [share_path(SharePathFault::NotWritable), share_path(SharePathFault::Open(dir_tree::OpenError::Missing)), share_path(SharePathFault::Open(dir_tree::OpenError::NotDirectory))],
+        ServerError::ShareOverlaps { .. } => [ServerError::ShareOverlaps { share: share(), path: "/srv/db".into(), other: "all".parse().expect("a name"), other_path: "/srv".into() }],
+        ServerError::ShareNotErasable { .. } => [ServerError::ShareNotErasable { share: share(), path: "/srv/db".into() }],
         ServerError::ShareInUse { .. } => [ServerError::ShareInUse { share: share(), sessions: 2 }],
         ServerError::HostInUse { .. } => [ServerError::HostInUse { host: host(), target: target() }],
         ServerError::OpenToNetwork { .. } => [ServerError::OpenToNetwork { target: target(), portal: tcp() }],
@@ -189,7 +203,10 @@ fn messages_of_rejected_requests() {
         ServerError::Rdma { .. } => [rdma(RdmaChoice::Auto), rdma(RdmaChoice::Hw)],
         ServerError::RdmaProvider { .. } => [other_provider()],
         ServerError::NoRdma(_) => [ServerError::NoRdma(portal(Transport::NvmeRdma, RdmaChoice::Hw))],
-        ServerError::MachineInUse => [ServerError::MachineInUse],
+        ServerError::TlsKey { .. } => [ServerError::TlsKey { host: host(), fault: crate::TlsKeyError::Checksum }],
+        ServerError::NoTls(_) => [ServerError::NoTls(PortalDefinition { tls: TlsPolicy::Required, ..portal(Transport::Iscsi, RdmaChoice::Auto) })],
+        ServerError::Tls { .. } => [ServerError::Tls { portal: tcp(), source: tls::ProviderError::Static }],
+        ServerError::NoAuthentication(_) => [ServerError::NoAuthentication(required())], ServerError::MachineInUse => [ServerError::MachineInUse],
         ServerError::TooMany { .. } => [ServerError::TooMany { what: "targets", max: 4096 }],
         ServerError::Stopping => [ServerError::Stopping],
         ServerError::StillExecuting { .. } => [ServerError::StillExecuting { volume: volume(), waited: Duration::from_secs(5) }],
@@ -207,6 +224,8 @@ fn messages_of_failed_starts() {
             StartError::Reactors(net::StartError::Thread(io::Error::other("Too many open files"))),
         ],
         StartError::KeyExchange(_) => [StartError::KeyExchange(io::Error::other("Too many open files"))],
+        StartError::Freeing(_) => [StartError::Freeing(io::Error::other("Too many open files"))],
+        StartError::Portmapper(_) => [StartError::Portmapper(io::Error::other("Too many open files"))],
         StartError::AvailableMemory(_) => [StartError::AvailableMemory(io::Error::other("No such file or directory"))],
     });
     let warnings = every_variant!(Warning {

@@ -263,7 +263,7 @@ impl State {
 fn credentials(chap: &ChapDefinition) -> Authentication {
     let of = |name: &str, secret: &ChapSecret| Credentials {
         name: name.to_owned(),
-        secret: secret.bytes().to_vec(),
+        secret: secret.bytes().to_vec().into(),
     };
     let mutual = chap.mutual.as_ref();
     Authentication {

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use volume::{
-    Extendable, Member, Mirroring, Progress, Repair, ScrubReport, VolumeError, VolumeKind,
+    Extendable, Member, Mirroring, Progress, Repair, Role, ScrubReport, VolumeError, VolumeKind,
 };
 
 use super::targets::VolumeChange;
@@ -21,6 +21,7 @@ impl Server {
     /// If one of the two does not exist, the new member is used otherwise, or it does not fit.
     pub fn add_member(&self, name: &VolumeName, member: &VolumeName) -> Result<(), ServerError> {
         let mut state = self.state();
+        state.check_free(name, member)?;
         let add = |volume: &dyn Extendable, new| volume.add_member(new);
         state.with_new_member(name, member, add)?;
         state.holders.insert(member.clone(), name.clone());
@@ -55,6 +56,20 @@ impl Server {
         set.map_err(|error| volume_error(error, name, &spec))
     }
 
+    /// Checks what [`set_settings`](Self::set_settings) checks before anything changes, except for the budget.
+    ///
+    /// # Errors
+    /// If a setting is invalid for the volume.
+    pub fn check_settings(&self, name: &VolumeName, kind: &VolumeKind) -> Result<(), ServerError> {
+        let volume = self.running_volume(name)?;
+        let (VolumeKind::Cache { settings, .. }, Some(cache)) = (kind, volume.storage().cache())
+        else {
+            return Ok(());
+        };
+        let checked = cache.check(*settings);
+        checked.map_err(|error| volume_error(error, name, &volume.storage().spec()))
+    }
+
     /// Takes a member of a mirror out of use until it is returned.
     ///
     /// # Errors
@@ -85,7 +100,8 @@ impl Server {
     ) -> Result<(), ServerError> {
         let member = {
             let mut state = self.state();
-            let member = state.free_member(name, new)?;
+            state.check_free(name, new)?;
+            let member = state.new_member(name, new)?;
             state.holders.insert(new.clone(), name.clone());
             member
         };
@@ -96,7 +112,8 @@ impl Server {
         replaced
     }
 
-    /// Checks what [`replace_member`](Self::replace_member) checks.
+    /// Checks what [`replace_member`](Self::replace_member) checks, except that the new member has no other use:
+    /// that use may end before.
     ///
     /// # Errors
     /// Those of [`replace_member`](Self::replace_member).
@@ -106,7 +123,7 @@ impl Server {
         old: &VolumeName,
         new: &VolumeName,
     ) -> Result<(), ServerError> {
-        let member = self.state().free_member(name, new)?;
+        let member = self.state().new_member(name, new)?;
         self.with_mirror(name, |mirror| {
             mirror.check_replacement(old.as_str(), &member)
         })
@@ -168,6 +185,26 @@ impl Server {
         done.map_err(|error| volume_error(error, name, &spec))
     }
 
+    /// Checks that a volume can be removed and created again of the same members, with the same contents.
+    ///
+    /// # Errors
+    /// If it is a mirror whose members differ.
+    pub fn check_release(&self, name: &VolumeName) -> Result<(), ServerError> {
+        let volume = self.running_volume(name)?;
+        let Some(mirror) = volume.storage().mirror() else {
+            return Ok(());
+        };
+        let info = mirror.info();
+        let differing = info.members.iter().find(|it| it.role != Role::InSync);
+        match differing {
+            Some(member) => Err(ServerError::OutOfSync {
+                mirror: name.clone(),
+                member: member.name.clone(),
+            }),
+            None => Ok(()),
+        }
+    }
+
     /// Writes what only memory holds of a volume to where it is kept.
     ///
     /// # Errors
@@ -178,7 +215,8 @@ impl Server {
         flushed.map_err(|error| volume_error(error, name, &volume.storage().spec()))
     }
 
-    /// Checks what [`add_member`](Self::add_member) checks.
+    /// Checks what [`add_member`](Self::add_member) checks, except that the new member has no other use: that use
+    /// may end before.
     ///
     /// # Errors
     /// Those of [`add_member`](Self::add_member).
@@ -215,7 +253,7 @@ impl State {
         member: &VolumeName,
         add: impl FnOnce(&dyn Extendable, Member) -> Result<(), VolumeError>,
     ) -> Result<(), ServerError> {
-        let new = self.free_member(name, member)?;
+        let new = self.new_member(name, member)?;
         self.check_not_held(name)?;
         let volume = &self.volume(name)?.volume;
         let extendable = volume.storage().extendable().ok_or(VolumeError::NotLinear);
@@ -223,15 +261,14 @@ impl State {
         added.map_err(|error| volume_error(error, name, &volume.storage().spec()))
     }
 
-    /// A volume that another may hold from now on.
-    fn free_member(&self, name: &VolumeName, member: &VolumeName) -> Result<Member, ServerError> {
+    /// A volume that another may hold, once it has no other use.
+    fn new_member(&self, name: &VolumeName, member: &VolumeName) -> Result<Member, ServerError> {
         self.check_running()?;
         self.volume(name)?;
         let new = Member {
             name: member.to_string(),
             volume: Arc::clone(&self.volume(member)?.volume),
         };
-        self.check_free(name, member)?;
         if member == name || self.is_below(name, member) {
             return Err(ServerError::MemberOfItself(name.clone()));
         }

@@ -1,6 +1,7 @@
 //! NFS: its portals, over TCP and over RDMA, and which shares its connections see.
 
 mod backend;
+mod waiting;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -78,6 +79,6 @@ impl Core {
     /// Updates the shares that NFS connections see to those that exist now.
     pub(super) fn publish_shares(&self, state: &State) {
         self.exports
-            .publish(state.shares.values().map(ShareEntry::share));
+            .publish(state.shares.values().filter_map(ShareEntry::share));
     }
 }

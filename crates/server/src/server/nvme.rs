@@ -1,14 +1,18 @@
 //! NVMe: its portals, and what its discovery service reports.
 
 mod backend;
+mod generated;
+mod tls;
 
 use std::sync::Arc;
 use std::time::Instant;
 
+use ::tls::Entry;
 use fabric::LinkLayer;
 use fabric::runtime::{Admitted, MessageAcceptor, QueueShape, Refusal, Request, drive_messages};
 use net::{Accepted, Acceptor, DrivenStream, drive};
-use nvme::controller::{DiscoveryRecord, Limits, PortalNumber};
+use nvme::auth::Concatenation;
+use nvme::controller::{DiscoveryRecord, Limits, PortalNumber, SecureChannel};
 use nvme::rdma::wire::ConnectReject;
 use nvme::wire::discovery::{RdmaProvider, SubsystemType};
 use nvme::wire::fabrics::NqnField;
@@ -16,18 +20,21 @@ use nvme::{rdma, tcp};
 use zerocopy::IntoBytes;
 
 pub(super) use backend::NvmePortalId;
+pub(super) use generated::GeneratedKeys;
 
 use super::targets::Service;
 use super::{Core, State};
 use crate::capacity::CONNECTION_BYTES;
 use crate::names::DISCOVERY_NQN;
-use crate::{Protocol, RdmaInfo};
+use crate::{Protocol, RdmaInfo, TlsPolicy};
 use backend::{ConnectionBackend, transport_type};
 
 /// A portal that speaks NVMe, over TCP or over RDMA.
 pub(super) struct NvmePortal {
     pub(super) core: Arc<Core>,
     pub(super) id: NvmePortalId,
+    /// What connections need that may use TLS.
+    pub(super) tls: Option<(TlsPolicy, ::tls::Server)>,
 }
 
 impl NvmePortal {
@@ -35,10 +42,15 @@ impl NvmePortal {
     fn backend(&self, accepted: &Accepted) -> Option<ConnectionBackend> {
         let charge = self.core.charge_connection(CONNECTION_BYTES)?;
         let core = Arc::clone(&self.core);
+        let concatenation = match self.tls {
+            Some(_) => Concatenation::Offered,
+            None => Concatenation::Refused,
+        };
         Some(ConnectionBackend::new(
             core,
             *accepted,
             self.id.clone(),
+            concatenation,
             charge,
         ))
     }
@@ -48,6 +60,13 @@ impl Acceptor for NvmePortal {
     fn accept(&self, now: Instant, accepted: &Accepted) -> Option<Box<dyn DrivenStream>> {
         let session = tcp::ControllerSession::new(now, tcp::ControllerConfig::default());
         Some(drive(session, self.backend(accepted)?))
+    }
+
+    fn entry(&self) -> Option<Entry> {
+        Some(match &self.tls {
+            None => Entry::off(),
+            Some((policy, server)) => Entry::new(*policy, server.clone()),
+        })
     }
 }
 
@@ -95,6 +114,7 @@ impl Core {
                 address: portal.address.ip(),
                 service_port: portal.address.port(),
                 portal: entry.port,
+                secure_channel: secure_channel(portal.tls),
                 admin_queue_depth_max: Limits::default().admin_queue_depth_max as u16,
                 visible_to: None,
             };
@@ -117,6 +137,7 @@ impl Core {
             service_port: referral.address.port(),
             // The port numbers of another machine are not known here.
             portal: PortalNumber(0),
+            secure_channel: SecureChannel::NotSpecified,
             admin_queue_depth_max: Limits::default().admin_queue_depth_max as u16,
             visible_to: None,
         }));
@@ -132,6 +153,15 @@ fn provider_type(rdma: Option<&RdmaInfo>) -> RdmaProvider {
         Some(LinkLayer::InfiniBand) => RdmaProvider::InfiniBand,
         Some(LinkLayer::Ethernet) => RdmaProvider::RoceV2,
         Some(LinkLayer::Other(_)) | None => RdmaProvider::NotSpecified,
+    }
+}
+
+/// What the discovery log says of TLS.
+const fn secure_channel(policy: TlsPolicy) -> SecureChannel {
+    match policy {
+        TlsPolicy::Off => SecureChannel::NotSpecified,
+        TlsPolicy::Allowed => SecureChannel::Allowed,
+        TlsPolicy::Required => SecureChannel::Required,
     }
 }
 

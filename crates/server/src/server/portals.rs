@@ -15,7 +15,8 @@ use super::{Server, State};
 use crate::counters::Totals;
 use crate::nfs::SHARED_BYTES;
 use crate::{
-    IoStatistics, PortalDefinition, PortalInfo, RdmaChoice, RdmaInfo, ServerError, Transport,
+    IoStatistics, PortalAuth, PortalDefinition, PortalInfo, RdmaChoice, RdmaInfo, ServerError,
+    TlsPolicy, Transport,
 };
 
 /// An open portal.
@@ -60,6 +61,12 @@ impl Server {
         if portal.rdma != RdmaChoice::default() && !portal.transport.is_rdma() {
             return Err(ServerError::NoRdma(portal));
         }
+        if portal.tls != TlsPolicy::Off && portal.transport != Transport::NvmeTcp {
+            return Err(ServerError::NoTls(portal));
+        }
+        if portal.auth == PortalAuth::Required && portal.transport.is_nfs() {
+            return Err(ServerError::NoAuthentication(portal));
+        }
         self.forget_failed_portals();
         let port = {
             let mut state = self.state();
@@ -87,6 +94,10 @@ impl Server {
         };
         state.portals.insert(portal, entry);
         self.core().publish(&state);
+        drop(state);
+        if portal.admits_strangers() {
+            warn_of_strangers(&portal);
+        }
         Ok(portal)
     }
 
@@ -117,6 +128,7 @@ impl Server {
                 port,
                 transport: portal.transport,
                 group: portal.group,
+                auth: portal.auth,
                 totals: Arc::clone(totals),
             },
         };
@@ -125,8 +137,10 @@ impl Server {
             id: NvmePortalId {
                 port,
                 transport: portal.transport,
+                auth: portal.auth,
                 totals: Arc::clone(totals),
             },
+            tls: None,
         };
         let nfs = |core| NfsPortal {
             core,
@@ -137,21 +151,15 @@ impl Server {
             },
         };
         let acceptor: Arc<dyn Acceptor> = match portal.transport {
-            Transport::NvmeTcp => Arc::new(nvme(core)),
-            Transport::NvmeRdma => {
-                let acceptor: Arc<dyn MessageAcceptor> = Arc::new(nvme(core));
-                return self.listen_over_rdma(portal, &acceptor);
-            }
+            Transport::NvmeTcp => Arc::new(NvmePortal {
+                tls: self.core().tls_of(portal)?,
+                ..nvme(core)
+            }),
+            Transport::NvmeRdma => return self.listen_over_rdma(portal, nvme(core)),
             Transport::Iscsi => Arc::new(iscsi(core)),
+            Transport::Iser => return self.listen_over_rdma(portal, iscsi(core)),
             Transport::Nfs => Arc::new(nfs(core)),
-            Transport::NfsRdma => {
-                let acceptor: Arc<dyn MessageAcceptor> = Arc::new(nfs(core));
-                return self.listen_over_rdma(portal, &acceptor);
-            }
-            Transport::Iser => {
-                let acceptor: Arc<dyn MessageAcceptor> = Arc::new(iscsi(core));
-                return self.listen_over_rdma(portal, &acceptor);
-            }
+            Transport::NfsRdma => return self.listen_over_rdma(portal, nfs(core)),
         };
         let listened = self.shared.reactors.listen(portal.address, acceptor);
         let (listener, address) = listened.map_err(|source| ServerError::Listen {
@@ -164,9 +172,10 @@ impl Server {
     fn listen_over_rdma(
         &self,
         portal: &PortalDefinition,
-        acceptor: &Arc<dyn MessageAcceptor>,
+        acceptor: impl MessageAcceptor + 'static,
     ) -> Result<(Listening, SocketAddr), ServerError> {
-        let binding = self.shared.rdma.listen(portal, acceptor, self.core())?;
+        let acceptor: Arc<dyn MessageAcceptor> = Arc::new(acceptor);
+        let binding = self.shared.rdma.listen(portal, &acceptor, self.core())?;
         Ok((Listening::Rdma(binding), portal.address))
     }
 
@@ -223,6 +232,22 @@ impl Server {
         });
         open.collect()
     }
+}
+
+/// Logs that other machines reach a portal without proof of who they are.
+fn warn_of_strangers(portal: &PortalDefinition) {
+    let message = match portal.transport {
+        Transport::Nfs | Transport::NfsRdma => {
+            "other machines reach this portal, whose shares know clients by address alone (sec=sys); keep it on a trusted network"
+        }
+        Transport::NvmeTcp => {
+            "other machines reach this portal without authentication or TLS; require one with `ramport portal set URL --require-auth on` or `--tls required`"
+        }
+        _ => {
+            "other machines reach this portal without authentication; require it with `ramport portal set URL --require-auth on`"
+        }
+    };
+    tracing::warn!(%portal, "{message}");
 }
 
 impl State {

@@ -2,7 +2,7 @@
 //! server.
 
 use super::{Server, State};
-use crate::{PortalDefinition, Protocol, RdmaChoice, ServerError};
+use crate::{PortalAuth, PortalDefinition, Protocol, RdmaChoice, ServerError};
 
 /// The most referrals.
 const REFERRALS_MAX: usize = 256;
@@ -43,6 +43,9 @@ impl State {
         }
         if referral.rdma != RdmaChoice::default() {
             return Err(ServerError::NoRdma(referral));
+        }
+        if referral.auth != PortalAuth::default() {
+            return Err(ServerError::NoAuthentication(referral));
         }
         if referral.transport.protocol() != Some(Protocol::Nvme) {
             return Err(ServerError::ReferralProtocol(referral));

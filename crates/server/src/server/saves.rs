@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use volume::{
-    Availability, Loader, Progress, Replace, RestoreError, Restored, SaveError, SaveId, Saved,
+    Availability, Loader, Progress, RestoreError, Restored, SaveError, SaveId, Saved, Target,
     Wanted,
 };
 
@@ -13,23 +13,22 @@ use super::Server;
 use crate::{ServerError, VolumeName};
 
 impl Server {
-    /// Saves what a volume holds at this moment to the file `path`, while the volume is in use, and
+    /// Saves what a volume holds at this moment to `target`, while the volume is in use, and
     /// reports to `progress`, which may cancel it. Also when the server has stopped: what hosts
     /// wrote is then complete.
     ///
     /// # Errors
     /// If the volume does not exist or is not in memory, if memory runs out for what hosts change
-    /// meanwhile, or if the file cannot be written. `path` is then what it was.
+    /// meanwhile, or if the file cannot be written. The target is then what it was.
     pub fn save_volume(
         &self,
         name: &VolumeName,
         id: SaveId,
-        path: &Path,
-        replace: Replace,
+        target: &Target<'_>,
         progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Saved, ServerError> {
         let volume = Arc::clone(&self.state().volume(name)?.volume);
-        let saved = volume::save(&*volume, name.as_str(), id, path, replace, progress);
+        let saved = volume::save(&*volume, name.as_str(), id, target, progress);
         saved.map_err(|error| match error {
             SaveError::Gone => ServerError::UnknownVolume(name.clone()),
             source => ServerError::Save {
@@ -91,6 +90,16 @@ impl Server {
             volume: name.clone(),
             source: Box::new(source),
         })
+    }
+
+    /// The next save of a volume is complete: what changes until then is not noted any more.
+    ///
+    /// # Errors
+    /// If the volume does not exist.
+    pub fn end_tracking(&self, name: &VolumeName) -> Result<(), ServerError> {
+        let volume = Arc::clone(&self.state().volume(name)?.volume);
+        volume.controls().end_tracking();
+        Ok(())
     }
 
     /// What the save of a volume could not give becomes zeros, where hosts have not written it since.

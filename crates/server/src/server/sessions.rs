@@ -2,16 +2,21 @@
 
 use super::Server;
 use crate::iscsi::LOGOUT_WITHIN;
-use crate::{ServerError, SessionId, SessionInfo};
+use crate::{ServerError, SessionId, SessionInfo, SessionProtocol};
 
 impl Server {
     /// Every session, oldest first.
     pub fn sessions(&self) -> Vec<SessionInfo> {
-        let sessions = self.core().registry.sessions();
-        sessions
-            .iter()
-            .map(|(id, session)| session.info(*id))
-            .collect()
+        let core = self.core();
+        let sessions = core.registry.sessions();
+        let sessions = sessions.iter().map(|(id, session)| {
+            let mut info = session.info(*id);
+            if let SessionProtocol::Nfs { clients, .. } = &mut info.protocol {
+                *clients = core.exports.clients_at(info.peer.ip().to_canonical());
+            }
+            info
+        });
+        sessions.collect()
     }
 
     /// Ends a session and closes its connections. An iSCSI initiator is first asked to log out

@@ -59,6 +59,16 @@ impl Server {
         })
     }
 
+    /// Removes a volume that was created a moment ago, because what it was created for has failed. A file that
+    /// was created for it is removed, too, if it is still empty.
+    ///
+    /// # Errors
+    /// Those of [`remove_volume`](Self::remove_volume) with force.
+    pub fn undo_create_volume(&self, name: &VolumeName) -> Result<(), ServerError> {
+        self.running_volume(name)?.storage().undo_creation();
+        self.remove_volume(name, Force::Yes)
+    }
+
     /// Creates a volume that an earlier run of the program had, with its identifiers. If what stores
     /// its blocks cannot be opened, the volume exists all the same and says why it executes nothing.
     ///
@@ -86,6 +96,7 @@ impl Server {
         Platform {
             budget: Arc::clone(&self.core().budget),
             relay: Arc::clone(&self.core().relay),
+            lanes: Arc::clone(&self.core().lanes),
             record: None,
         }
     }
@@ -384,6 +395,34 @@ impl Server {
     /// detaches it everywhere. While snapshots or clones are made of it this always fails. What only
     /// memory holds of it is flushed first; if that fails, the volume stays, unless forced.
     pub fn remove_volume(&self, name: &VolumeName, force: Force) -> Result<(), ServerError> {
+        self.take_out(name, force, |volume| volume.remove())
+    }
+
+    /// Removes a volume that holds others, such that it can be created again of them until
+    /// [`forget_volume`](Self::forget_volume).
+    ///
+    /// # Errors
+    /// Those of [`remove_volume`](Self::remove_volume) without force.
+    pub fn release_volume(&self, name: &VolumeName) -> Result<(), ServerError> {
+        self.take_out(name, Force::No, |volume| volume.free_members())
+    }
+
+    /// A volume that was released is not created again.
+    pub fn forget_volume(&self, name: &VolumeName) {
+        let is_there = self.state().volume(name).is_ok();
+        if let Some(record) = self.platform_of(name).record.filter(|_| !is_there) {
+            // One that stays is replaced when a mirror of this name is created.
+            let _ = std::fs::remove_file(record);
+        }
+    }
+
+    /// Takes a volume out of everything, and ends it.
+    fn take_out(
+        &self,
+        name: &VolumeName,
+        force: Force,
+        end: impl FnOnce(&dyn ManagedVolume),
+    ) -> Result<(), ServerError> {
         if force == Force::No {
             self.flush_volume(name)?;
         }
@@ -423,7 +462,7 @@ impl Server {
             return Ok(());
         };
         let finished = self.finish_turns();
-        handle.volume.remove();
+        end(&*handle.volume);
         finished
     }
 

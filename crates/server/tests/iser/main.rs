@@ -17,8 +17,8 @@ use iscsi::iser::wire::Tag;
 use iscsi::wire::{NO_TASK_TAG, request, response};
 use peer::{Addresses, GOOD, Peer, READ, WRITE, cdb_10};
 use server::{
-    AllowedHost, ByteSize, HostDefinition, HostPolicy, PortalDefinition, Server, ServerConfig,
-    ServerError, SessionProtocol, ToldBy, Transport, VolumeSpec,
+    AllowedHost, ByteSize, HostDefinition, HostPolicy, PortalAuth, PortalDefinition, Server,
+    ServerConfig, ServerError, SessionProtocol, ToldBy, Transport, VolumeSpec,
 };
 
 const MIB: u64 = 1 << 20;
@@ -227,6 +227,7 @@ fn access_rules_are_those_of_tcp() {
         addresses: Vec::new(),
         chap: None,
         dhchap: None,
+        tls: None,
     };
     fixture.server.create_host(definition).expect("new");
     let listed = HostPolicy::Listed(vec![AllowedHost {
@@ -241,6 +242,21 @@ fn access_rules_are_those_of_tcp() {
         .expect("listed");
     let (mut peer, status) = fixture.log_in();
     assert_eq!(status, (2, 2), "authorization failure");
+    peer.until("the end", |peer| peer.is_gone);
+}
+
+#[test]
+fn a_portal_that_requires_authentication_refuses_hosts_without_a_secret() {
+    let mut fixture = Fixture::new();
+    let open = fixture.portal;
+    fixture.server.remove_portal(open).expect("removes");
+    let required = PortalDefinition {
+        auth: PortalAuth::Required,
+        ..open
+    };
+    fixture.portal = fixture.server.add_portal(required).expect("a portal");
+    let (mut peer, status) = fixture.log_in();
+    assert_eq!(status, (2, 1), "authentication failure");
     peer.until("the end", |peer| peer.is_gone);
 }
 

@@ -4,6 +4,7 @@
 mod fixture;
 
 mod client;
+mod directory;
 
 use std::io::{ErrorKind, Read as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -54,6 +55,11 @@ impl Fixture {
         let mut client = self.client();
         let root = client.mount(path).expect("a share");
         (client, root)
+    }
+
+    /// The handle of a path, or the status.
+    fn mounted_path(&self, path: &str) -> Result<Vec<u8>, u32> {
+        self.client().mount(path)
     }
 
     fn share(&self, name: &str) -> ShareInfo {

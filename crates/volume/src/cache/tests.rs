@@ -24,6 +24,7 @@ impl Bed {
         let platform = Platform {
             budget: Arc::new(Budget::new(64 * MIB)),
             relay: Relay::new(Arc::<Reports>::default()),
+            lanes: Arc::default(),
             record: None,
         };
         let spec = VolumeSpec {
@@ -149,20 +150,25 @@ fn a_second_read_is_a_hit_and_a_delay_is_that_of_the_slower_volume_alone() {
     );
 }
 
-#[test]
-fn a_cache_that_cannot_flush_keeps_what_was_written() {
-    let bed = Bed::ram();
-    let cache = bed.cache(CacheMode::WriteBack);
+/// Every write fails.
+fn fail_writes(volume: &Arc<dyn ManagedVolume>) {
     let rule = FaultRule {
         kind: Some(block::OpKind::Write),
         status: FaultStatus::WriteError,
         when: FaultWhen::EveryNth(NonZeroU64::MIN),
     };
     let fault = Fault::new(0, vec![rule]).expect("one rule");
-    bed.slow.controls().set_filters(FilterSpec {
+    volume.controls().set_filters(FilterSpec {
         fault: Some(fault),
         ..FilterSpec::default()
     });
+}
+
+#[test]
+fn a_cache_that_cannot_flush_keeps_what_was_written() {
+    let bed = Bed::ram();
+    let cache = bed.cache(CacheMode::WriteBack);
+    fail_writes(&bed.slow);
     let data = [7; 4096];
     let mut driver = bed.driver(&cache);
     let written = driver.write(extent(8, 8), &data, Persistence::Volatile);
@@ -216,6 +222,166 @@ fn removal_and_a_change_of_mode_flush_and_the_slower_volume_is_whole() {
         }
         assert_eq!(bed.read(&bed.slow, 0, 64), vec![5; 64 * 512]);
     }
+}
+
+#[test]
+fn a_cache_that_cannot_flush_keeps_its_settings() {
+    let bed = Bed::ram();
+    let cache = bed.cache(CacheMode::WriteBack);
+    let set = cache.storage().cache().expect("a cache");
+    let before = settings(2 * MIB, CacheMode::WriteBack);
+    set.set(before).expect("fits");
+    fail_writes(&bed.slow);
+    let mut driver = bed.driver(&cache);
+    let written = driver.write(extent(8, 8), &[7; 4096], Persistence::Volatile);
+    written.expect("it is in the cache");
+    let used_bytes = bed.platform.budget.used_bytes();
+    for wanted in [
+        settings(MIB, CacheMode::WriteBack),
+        settings(3 * MIB, CacheMode::WriteThrough),
+    ] {
+        let told = set.set(wanted);
+        assert!(matches!(told, Err(VolumeError::Unflushed(_))), "{told:?}");
+        assert_eq!(set.settings(), before);
+        assert_eq!(bed.platform.budget.used_bytes(), used_bytes);
+    }
+    bed.slow.controls().set_filters(FilterSpec::default());
+    set.set(settings(MIB, CacheMode::WriteBack)).expect("works");
+    assert_eq!(bed.read(&bed.slow, 8, 8), [7; 4096]);
+}
+
+/// Fills so many blocks from the start on by writes that need not be durable.
+fn dirty_blocks(driver: &mut Driver, blocks: u64, fill: u8) {
+    for lba in (0..blocks).step_by(64) {
+        let written = driver.write(
+            extent(lba, 64),
+            &vec![fill; 64 * 512],
+            Persistence::Volatile,
+        );
+        written.expect("it works");
+    }
+}
+
+/// Fills all but the last of these blocks, each sixteenth write a durable one, and reads what it wrote.
+fn fill_and_check(driver: &mut Driver, first: u64, blocks: u64, fill: u8) {
+    for step in (0..blocks - 16).step_by(16) {
+        let at = extent(first + step, 16);
+        let persistence = if step % 256 == 0 {
+            Persistence::Durable
+        } else {
+            Persistence::Volatile
+        };
+        let written = driver.write(at, &[fill; 16 * 512], persistence);
+        written.expect("it works");
+        let mut there = [0; 16 * 512];
+        driver.read(at, &mut there).expect("it works");
+        assert!(there == [fill; 16 * 512]);
+    }
+}
+
+/// What a cache is set to in turn: its size in MiB and its mode.
+const SETTINGS: [(u64, CacheMode); 4] = [
+    (4, CacheMode::WriteBack),
+    (1, CacheMode::WriteBack),
+    (3, CacheMode::WriteThrough),
+    (2, CacheMode::WriteBack),
+];
+
+#[test]
+fn a_cache_grows_and_shrinks_while_it_is_used_and_what_it_gives_back_is_free() {
+    const WRITERS: u64 = 3;
+    const ROUNDS: u8 = 30;
+    // Each writer has a part of its own. All parts are larger than the smallest cache.
+    let blocks = 8192 / WRITERS;
+    // It takes no memory later.
+    let bed = Bed::new(VolumeKind::Ram {
+        provision: Provision::Thick,
+    });
+    let cache = bed.cache(CacheMode::WriteBack);
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let set = |size, mode| {
+        let cache = cache.storage().cache().expect("a cache");
+        cache.set(settings(size, mode)).expect("fits");
+    };
+    let free_bytes = |size| {
+        set(size, CacheMode::WriteBack);
+        bed.platform.budget.free_bytes()
+    };
+    // The bookkeeping of the largest cache stays.
+    free_bytes(4 * MIB);
+    let free_of_smallest = free_bytes(MIB);
+    std::thread::scope(|scope| {
+        let (bed, cache, is_over) = (&bed, &cache, &is_over);
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|writer| {
+                scope.spawn(move || {
+                    let mut driver = bed.driver(cache);
+                    for round in 1..=ROUNDS {
+                        fill_and_check(&mut driver, writer * blocks, blocks, round);
+                    }
+                })
+            })
+            .collect();
+        let changer = scope.spawn(|| {
+            let mut changes = 0;
+            while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                for (size, mode) in SETTINGS {
+                    set(size * MIB, mode);
+                    changes += 1;
+                }
+            }
+            changes
+        });
+        for writer in writers {
+            writer.join().expect("what was written is there");
+        }
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(changer.join().expect("it works") > 4, "under way meanwhile");
+    });
+    free_bytes(4 * MIB);
+    dirty_blocks(&mut bed.driver(&cache), 4096, 9);
+    let free_bytes = free_bytes(MIB);
+    // A few frames are kept for commands, with their bookkeeping.
+    assert!(free_bytes > free_of_smallest - MIB, "dirty blocks, too");
+    assert!(counts(&cache).resident_bytes <= MIB);
+    assert_eq!(bed.read(&bed.slow, 0, 4096), vec![9; 4096 * 512]);
+    let last = bed.read(&cache, 2 * blocks, blocks - 16);
+    assert!(last.chunks(512).all(|block| block == [ROUNDS; 512]));
+}
+
+#[test]
+fn a_cache_that_is_added_to_a_volume_without_one_is_written_durably() {
+    let bed = Bed::ram();
+    let first = Bed::ram();
+    let linear = VolumeSpec {
+        kind: VolumeKind::Linear {
+            members: vec!["first".to_owned()],
+        },
+        ..first.slow.storage().spec()
+    };
+    let member = |name: &str, volume: &Arc<dyn ManagedVolume>| Member {
+        name: name.to_owned(),
+        volume: Arc::clone(volume),
+    };
+    let members = vec![member("first", &first.slow)];
+    let linear = create_composite(&linear, members, Origin::New, &bed.platform).expect("fits");
+    let cache = bed.cache(CacheMode::WriteBack);
+    let extendable = linear.storage().extendable().expect("linear");
+    extendable
+        .add_member(member("cache", &cache))
+        .expect("of any kind");
+    assert_eq!(linear.write_cache(), WriteCache::Absent, "hosts know it so");
+    let mut driver = bed.driver(&linear);
+    let data = [7; 4096];
+    // Across both, and not flushed.
+    let at = extent(8192 - 4, 8);
+    let written = driver.write(at, &data, Persistence::Volatile);
+    written.expect("it works");
+    assert_eq!(bed.read(&bed.slow, 0, 4), data[..2048]);
+    let zeroed = driver.write_zeroes(at, Unmap::Allowed);
+    zeroed.expect("it works");
+    assert_eq!(bed.read(&bed.slow, 0, 4), [0; 2048]);
+    assert_eq!(counts(&cache).dirty_bytes, 0);
 }
 
 #[derive(Clone, Debug)]

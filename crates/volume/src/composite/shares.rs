@@ -74,7 +74,8 @@ impl Shares {
         })
     }
 
-    /// Has a command admitted by members. `each_part` calls its argument for the part of each member.
+    /// Has a command admitted by members. `each_part` calls its argument for the part of each member. A read of
+    /// a member whose memory cannot be pinned gets a lease in any case, so that sessions copy its data.
     pub(super) fn admit(
         &self,
         members: &Members,
@@ -85,10 +86,12 @@ impl Shares {
         let mut table = self.table();
         let slot = table.take_slot();
         let mut share = Share::default();
-        let (mut due, mut failure) = (None, None);
+        let (mut due, mut failure, mut is_copied) = (None, None, false);
         each_part(&mut |member, part| {
             let ticket = self.ticket(&table, member, slot);
-            let (leased, waiting) = match members.get(member).volume.admit(now, part, ticket) {
+            let volume = &members.get(member).volume;
+            is_copied |= part.kind == OpKind::Read && volume.pinned().is_none();
+            let (leased, waiting) = match volume.admit(now, part, ticket) {
                 Admission::Now => return ControlFlow::Continue(()),
                 Admission::NotBefore(until) => {
                     due = due.max(Some(until));
@@ -115,7 +118,7 @@ impl Shares {
             }
             ControlFlow::Continue(())
         });
-        if failure.is_some() || share.leased == 0 {
+        if failure.is_some() || share.leased == 0 && !is_copied {
             self.release_members(members, &table, slot, share.leased);
             table.free_slot(slot);
             return match (failure, due) {

@@ -38,6 +38,8 @@ enum Step {
     Begin(Work, Index, u64),
     /// A member completes one of what it has to do.
     Complete(Index, Index, bool),
+    /// A linear volume gets another member.
+    Grow,
 }
 
 struct Outstanding {
@@ -54,6 +56,8 @@ struct Bed {
     reports: Arc<Reports>,
     volume: Arc<dyn ManagedVolume>,
     late: Vec<Arc<Managed<LateVolume>>>,
+    /// Members that a linear volume gets later.
+    later: Vec<Member>,
     model: Vec<u8>,
     outstanding: BTreeMap<Ticket, Outstanding>,
     slot: u32,
@@ -103,14 +107,16 @@ fn create(
     let platform = Platform {
         budget: Arc::new(Budget::new(MIB)),
         relay: Arc::clone(relay),
+        lanes: Arc::default(),
         record: None,
     };
     create_composite(&spec, members, Origin::New, &platform)
 }
 
 impl Bed {
-    /// Of members of which the bits of `late_set` answer late.
-    fn new(kind: VolumeKind, late_set: u8) -> Self {
+    /// Of members of which the bits of `late_set` answer late. A linear volume gets those after the first
+    /// `begun` later.
+    fn new(kind: VolumeKind, late_set: u8, begun: usize) -> Self {
         let reports = Arc::<Reports>::default();
         let relay = Relay::new(Arc::clone(&reports) as _);
         let mut lates = Vec::new();
@@ -122,9 +128,18 @@ impl Bed {
             lates.push(Arc::clone(&volume));
             member(index, volume)
         });
-        let members = members.collect();
+        let mut members: Vec<_> = members.collect();
+        let mut later = Vec::new();
+        let kind = match kind {
+            VolumeKind::Linear { members: names } => {
+                later = members.split_off(begun.min(names.len()));
+                linear(members.len())
+            }
+            striped => striped,
+        };
         let volume = create(kind, members, &relay).expect("the members fit");
         Self {
+            later,
             relay,
             reports,
             model: vec![0; volume.geometry().len_bytes() as usize],
@@ -134,6 +149,17 @@ impl Bed {
             slot: 0,
             fill: 0,
         }
+    }
+
+    fn grow(&mut self) {
+        if self.later.is_empty() {
+            return;
+        }
+        let extendable = self.volume.storage().extendable().expect("it is linear");
+        let added = extendable.add_member(self.later.remove(0));
+        added.expect("members of any kind");
+        self.model
+            .resize(self.volume.geometry().len_bytes() as usize, 0);
     }
 
     fn begin(&mut self, work: Work, at: Index, blocks: u64) {
@@ -353,15 +379,16 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let begin = (works(), any::<Index>(), 1_u64..48);
     let complete = (any::<Index>(), any::<Index>(), prop::bool::weighted(0.95));
     let step = prop_oneof![
-        begin.prop_map(|(work, at, blocks)| Step::Begin(work, at, blocks)),
-        complete.prop_map(|(which, what, is_ok)| Step::Complete(which, what, is_ok)),
+        8 => begin.prop_map(|(work, at, blocks)| Step::Begin(work, at, blocks)),
+        8 => complete.prop_map(|(which, what, is_ok)| Step::Complete(which, what, is_ok)),
+        1 => Just(Step::Grow),
     ];
     prop::collection::vec(step, 1..120)
 }
 
 fn kinds() -> impl Strategy<Value = VolumeKind> {
     prop_oneof![
-        (1_usize..4).prop_map(linear),
+        (1_usize..5).prop_map(linear),
         (2_usize..5, 12_u32..15).prop_map(|(count, shift)| stripe(count, 1 << shift)),
     ]
 }
@@ -371,13 +398,17 @@ proptest! {
 
     #[test]
     fn a_composite_does_what_a_vector_does(
-        kind in kinds(), late_set in prop_oneof![Just(0), 0_u8..16], steps in steps(),
+        kind in kinds(),
+        late_set in prop_oneof![Just(0), 0_u8..16],
+        begun in 1_usize..4,
+        steps in steps(),
     ) {
-        let mut bed = Bed::new(kind, late_set);
+        let mut bed = Bed::new(kind, late_set, begun);
         for step in steps {
             match step {
                 Step::Begin(work, at, blocks) => bed.begin(work, at, blocks),
                 Step::Complete(which, what, is_ok) => bed.complete(which, what, is_ok),
+                Step::Grow => bed.grow(),
             }
         }
         bed.finish();
@@ -403,28 +434,93 @@ fn add(to: &Arc<dyn ManagedVolume>, new: Arc<dyn ManagedVolume>) -> Result<(), V
 }
 
 #[test]
-fn a_linear_volume_grows_by_members_of_its_nature_while_it_is_used() {
+fn a_linear_volume_grows_while_it_is_used() {
     let volume = linear_of(vec![ram(MEMBER_BLOCKS)]);
     write(&*volume, MEMBER_BLOCKS - 1, &[1; 512]).expect("in range");
     let beyond = write(&*volume, MEMBER_BLOCKS - 1, &[2; 1024]);
     assert_eq!(beyond, Err(Status::LbaOutOfRange));
-    let waiting = add(&volume, late(MEMBER_BLOCKS));
-    assert!(
-        matches!(waiting, Err(VolumeError::OtherNature { .. })),
-        "{waiting:?}"
-    );
-    add(&volume, ram(MEMBER_BLOCKS)).expect("it is memory, too");
+    add(&volume, ram(MEMBER_BLOCKS)).expect("it fits");
     write(&*volume, MEMBER_BLOCKS - 1, &[3; 1024]).expect("it has grown");
     assert_eq!(volume.storage().spec().size, ByteSize(2 * MIB));
     assert_eq!(read(&*volume, MEMBER_BLOCKS - 2, 3)[512..], [3; 1024]);
     let mixed = linear_of(vec![late(MEMBER_BLOCKS), ram(MEMBER_BLOCKS)]);
     assert!(mixed.pinned().is_none());
-    add(&mixed, ram(MEMBER_BLOCKS)).expect("it waits anyway");
+    add(&mixed, ram(MEMBER_BLOCKS)).expect("it fits");
     let relay = Relay::new(Arc::<Reports>::default());
     let two = vec![member(0, ram(MEMBER_BLOCKS)), member(1, ram(MEMBER_BLOCKS))];
     let striped = create(stripe(2, 4096), two, &relay).expect("they fit");
     let added = add(&striped, ram(MEMBER_BLOCKS));
     assert!(matches!(added, Err(VolumeError::NotLinear)), "{added:?}");
+}
+
+fn ask(volume: &dyn ManagedVolume, kind: OpKind, lba: u64, slot: u32) -> (Admission, Ticket) {
+    let (data_use, extents) = match kind {
+        OpKind::Read => (DataUse::Read, [Extent::new(Lba(lba), Blocks(2))]),
+        _ => (DataUse::Overwrite, [Extent::new(Lba(lba), Blocks(2))]),
+    };
+    let intent = Intent {
+        kind,
+        extents: &extents,
+        len_bytes: 1024,
+        data_use,
+        persistence: Persistence::Volatile,
+    };
+    let ticket = Ticket {
+        connection: Ticket::CONNECTIONS_MIN,
+        slot,
+        generation: 0,
+    };
+    (volume.admit(Instant::now(), &intent, ticket), ticket)
+}
+
+#[test]
+fn commands_wait_for_a_member_that_was_added_to_memory_and_for_no_other() {
+    let volume = linear_of(vec![ram(MEMBER_BLOCKS)]);
+    // This one begins before and ends after.
+    let (admission, before) = ask(&*volume, OpKind::Write, 0, 0);
+    assert_eq!(admission, Admission::Now);
+    let slow = late(MEMBER_BLOCKS);
+    add(&volume, Arc::clone(&slow) as _).expect("of any kind");
+    write(&*volume, 0, &[1; 1024]).expect("in range");
+    assert_eq!(volume.settle(before), Ok(Settled::Done));
+    volume.release(before);
+
+    assert_eq!(ask(&*volume, OpKind::Read, 0, 1).0, Admission::Now);
+    let memory = volume.pinned().expect("sessions go on to send from memory");
+    let range = ByteRange {
+        offset: 0,
+        len: 1024,
+    };
+    let mut pinned_bytes = 0;
+    memory.pin(range, &mut |span| pinned_bytes += span.len);
+    memory.unpin(range);
+    assert_eq!(pinned_bytes, 1024);
+
+    // Across both.
+    let (admission, waits) = ask(&*volume, OpKind::Read, MEMBER_BLOCKS - 1, 2);
+    assert_eq!(admission, Admission::Later(None));
+    assert_eq!(slow.volume().waiting().len(), 1);
+    volume.release(waits);
+}
+
+#[test]
+fn data_of_an_added_member_that_cannot_be_pinned_are_copied() {
+    let volume = linear_of(vec![ram(MEMBER_BLOCKS)]);
+    let unpinned = late(MEMBER_BLOCKS);
+    unpinned
+        .volume()
+        .set_lateness(block::testing::Lateness::Never);
+    assert!(unpinned.pinned().is_none());
+    add(&volume, unpinned).expect("of any kind");
+    let (admission, ticket) = ask(&*volume, OpKind::Read, MEMBER_BLOCKS, 0);
+    assert_eq!(
+        admission,
+        Admission::NowThenSettle(None),
+        "a lease, so that sessions copy"
+    );
+    volume.release(ticket);
+    let (admission, _) = ask(&*volume, OpKind::Write, MEMBER_BLOCKS, 1);
+    assert_eq!(admission, Admission::Now);
 }
 
 #[test]
@@ -535,6 +631,7 @@ fn what_does_not_fit_is_refused_and_offline_after_a_restart() {
     let platform = Platform {
         budget: Arc::new(Budget::new(MIB)),
         relay: Relay::new(Arc::<Reports>::default()),
+        lanes: Arc::default(),
         record: None,
     };
     let spec = VolumeSpec {

@@ -81,6 +81,7 @@ fn a_file_is_copied_to_memory_and_back() {
     let platform = Platform {
         budget: Arc::new(Budget::new(64 * MIB)),
         relay: Arc::clone(&relay),
+        lanes: Arc::default(),
         record: None,
     };
     let file = |name: &str| {

@@ -1,94 +1,181 @@
-//! The backing of a file volume: a thread with a queue of requests on the file.
+//! The backing of a file volume: which queue on the file gets a request.
+//!
+//! ```text
+//!  window ── request ──► thread with a lane? ── yes ──► LaneQueue of this thread ──► Carrier ──► file
+//!                             └── no, or not yet ─────► Worker, in a thread of its own ─► Carrier ──► file
+//! ```
 
 use std::collections::VecDeque;
-use std::io;
+use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use block::{Persistence, Unmap};
-use file_io::{FileCompletion, FileError, FileIo, FileOp, HostDisk, Waker};
-use memory::Charge;
-use window::{Backing, BackingClient, BackingError, BackingOp, Ended, Request, RequestId};
+use file_io::{FileEngine, FileIo, HostDisk, Waker};
+use memory::Budget;
+use window::{Backing, Request};
 
-/// Requests that the system carries out at a time.
-const DEPTH: u16 = 64;
-/// Requests whose ends are reported in one call.
-const REPORTS: usize = 16;
+use super::carrier::{Carrier, DEPTH};
+use crate::Platform;
+use crate::lanes::LaneDoor;
+use crate::lanes::places::{Given, LaneRequests, Places};
+
 /// How long a close waits until the file is free for other uses.
 const CLOSE_WAIT: Duration = Duration::from_secs(5);
 
-/// Hands requests to the thread that carries them out.
+/// Hands requests to the queue of the calling thread, or to the volume's own thread.
 #[derive(Debug)]
 pub(super) struct FileBacking {
     inbox: Mutex<Inbox>,
     /// Whether the inbox holds what the worker has not seen.
     has_mail: AtomicBool,
-    /// The worker has ended, and its file is closed.
+    /// No queue is left, and the file is closed.
     ended: Condvar,
     /// Whether the worker waits, or is about to.
     is_asleep: AtomicBool,
     waker: Waker,
+    places: Places,
+    frame_bytes: u32,
+    budget: Arc<Budget>,
 }
 
+/// What the worker is to do.
 #[derive(Debug, Default)]
 struct Inbox {
     requests: VecDeque<Request>,
+    /// Lanes in which queues are to be opened.
+    wanted: Vec<Arc<LaneDoor>>,
     is_closing: bool,
-    has_ended: bool,
+    /// Queues that are open: the worker's, and those of lanes.
+    queues: usize,
+    /// Until the last queue has ended.
+    disk: Option<Arc<HostDisk>>,
+}
+
+/// What the worker takes out of the inbox besides requests.
+#[derive(Debug)]
+pub(super) struct Mail {
+    /// Lanes in which it is to open queues.
+    pub(super) wanted: Vec<Arc<LaneDoor>>,
+    /// The worker is to end when nothing is left to do: no other queue is open.
+    pub(super) is_last: bool,
 }
 
 impl FileBacking {
-    /// The memory that a queue takes for frames of `frame_bytes`.
-    pub(super) fn memory_bytes(frame_bytes: u32) -> u64 {
-        u64::from(DEPTH) * u64::from(frame_bytes)
-    }
-
-    /// A backing on `disk`, and the worker that carries its requests out, which is to be started.
+    /// A backing on `disk`. `waker` ends a wait of the worker.
     pub(super) fn new(
         disk: &Arc<HostDisk>,
         frame_bytes: u32,
-        charge: Charge,
-    ) -> io::Result<(Arc<Self>, Worker)> {
-        let mut queue = FileIo::on_disk(disk, DEPTH, frame_bytes as usize, None)?;
-        let backing = Arc::new(Self {
-            inbox: Mutex::default(),
+        waker: Waker,
+        platform: &Platform,
+    ) -> Self {
+        Self {
+            inbox: Mutex::new(Inbox {
+                queues: 1,
+                disk: Some(Arc::clone(disk)),
+                ..Inbox::default()
+            }),
             has_mail: AtomicBool::new(false),
             ended: Condvar::new(),
             is_asleep: AtomicBool::new(false),
-            waker: queue.waker()?,
-        });
-        let worker = Worker {
-            backing: Arc::clone(&backing),
-            queue,
-            slots: vec![None; usize::from(DEPTH)],
-            free: (0..DEPTH).collect(),
-            backlog: VecDeque::new(),
-            is_closing: false,
-            polling: Polling::default(),
-            buffer_bytes: u64::from(frame_bytes),
-            can: Abilities {
-                punch: true,
-                zero: true,
-            },
-            disk: Arc::clone(disk),
-            _charge: charge,
-        };
-        Ok((backing, worker))
+            waker,
+            places: Places::new(&platform.lanes),
+            frame_bytes,
+            budget: Arc::clone(&platform.budget),
+        }
     }
 
-    /// Ends the worker after what was submitted, and waits until the file is closed, but no longer
-    /// than [`CLOSE_WAIT`].
+    /// Ends all queues after what was submitted, and waits until the file is closed, but no longer than
+    /// [`CLOSE_WAIT`]. A thread with a queue of this volume does not wait, since its lane must go on.
     pub(super) fn close(&self) {
         let mut inbox = self.inbox();
         inbox.is_closing = true;
+        self.ring();
+        self.places.close();
+        if !self.places.are_here() {
+            let is_open = |inbox: &mut Inbox| inbox.queues > 0;
+            drop(self.ended.wait_timeout_while(inbox, CLOSE_WAIT, is_open));
+        }
+    }
+
+    /// Has the worker carry requests out.
+    pub(super) fn submit_to_worker(&self, requests: impl IntoIterator<Item = Request>) {
+        self.inbox().requests.extend(requests);
+        self.has_mail.store(true, Ordering::SeqCst);
+        if self.is_asleep.swap(false, Ordering::SeqCst) {
+            self.waker.wake();
+        }
+    }
+
+    /// A carrier for a queue in a lane. `None` if memory or descriptors are short, io_uring is not permitted,
+    /// or the file is closed.
+    pub(super) fn new_carrier(&self, lane: &LaneDoor) -> Option<Carrier> {
+        let disk = self.inbox().disk.clone()?;
+        let charge = self.budget.reserve(Carrier::memory_bytes(self.frame_bytes));
+        let charge = charge.ok()?;
+        let (buffer_bytes, engine) = (self.frame_bytes as usize, Some(FileEngine::IoUring));
+        let queue = FileIo::on_disk(&disk, DEPTH, buffer_bytes, engine).ok()?;
+        queue.announce_to(lane.event()).ok()?;
+        Some(Carrier::new(queue, self.frame_bytes, charge))
+    }
+
+    /// A queue is open: what is submitted in the thread of `lane` goes to it from now on. Returns false if
+    /// the volume is being closed.
+    pub(super) fn enter_lane(&self, lane: &LaneDoor, requests: &Arc<LaneRequests>) -> bool {
+        let mut inbox = self.inbox();
+        if inbox.is_closing {
+            return false;
+        }
+        inbox.queues += 1;
+        self.places.enter(lane, requests);
+        true
+    }
+
+    /// A queue in a lane is about to end: what is submitted in its thread goes to the worker from now on.
+    pub(super) fn leave_lane(&self, requests: &Arc<LaneRequests>) {
+        self.places.leave(requests);
+    }
+
+    /// A queue has ended. The last one closes the file.
+    pub(super) fn end_queue(&self) {
+        let mut inbox = self.inbox();
+        inbox.queues -= 1;
+        if inbox.queues == 0 {
+            if let Some(disk) = inbox.disk.take() {
+                disk.unlock();
+            }
+            self.ended.notify_all();
+        } else {
+            // The worker ends last.
+            self.ring();
+        }
+    }
+
+    /// What the worker has not seen yet. Requests are moved to the end of `backlog`.
+    pub(super) fn take_mail(&self, backlog: &mut VecDeque<Request>) -> Option<Mail> {
+        if !self.has_mail.swap(false, Ordering::SeqCst) {
+            return None;
+        }
+        let mut inbox = self.inbox();
+        backlog.append(&mut inbox.requests);
+        Some(Mail {
+            wanted: mem::take(&mut inbox.wanted),
+            is_last: inbox.is_closing && inbox.queues == 1,
+        })
+    }
+
+    pub(super) fn has_mail(&self) -> bool {
+        self.has_mail.load(Ordering::SeqCst)
+    }
+
+    /// The worker is about to wait, or has woken.
+    pub(super) fn set_asleep(&self, is_asleep: bool) {
+        self.is_asleep.store(is_asleep, Ordering::SeqCst);
+    }
+
+    fn ring(&self) {
         self.has_mail.store(true, Ordering::SeqCst);
         self.waker.wake();
-        let ended = self
-            .ended
-            .wait_timeout_while(inbox, CLOSE_WAIT, |inbox| !inbox.has_ended);
-        drop(ended);
     }
 
     fn inbox(&self) -> MutexGuard<'_, Inbox> {
@@ -98,374 +185,12 @@ impl FileBacking {
 
 impl Backing for FileBacking {
     fn submit(&self, request: Request) {
-        self.inbox().requests.push_back(request);
-        self.has_mail.store(true, Ordering::SeqCst);
-        if self.is_asleep.swap(false, Ordering::SeqCst) {
-            self.waker.wake();
+        match self.places.give(request) {
+            Given::Here => return,
+            Given::Elsewhere => {}
+            // The request itself wakes the worker.
+            Given::ToOpen(lane) => self.inbox().wanted.push(lane),
         }
-    }
-}
-
-/// Carries requests out.
-#[derive(Debug)]
-pub(super) struct Worker {
-    backing: Arc<FileBacking>,
-    queue: FileIo,
-    slots: Vec<Option<Job>>,
-    free: Vec<u16>,
-    /// Requests that wait for a free slot.
-    backlog: VecDeque<Request>,
-    is_closing: bool,
-    polling: Polling,
-    buffer_bytes: u64,
-    can: Abilities,
-    disk: Arc<HostDisk>,
-    _charge: Charge,
-}
-
-/// How long the worker polls for the next request while none is in flight. Polling that found work is
-/// extended, polling that found none is shortened, so an idle worker only sleeps. To wake a thread
-/// takes up to 30 µs on a virtual machine.
-#[derive(Clone, Copy, Debug, Default)]
-struct Polling {
-    span: Duration,
-}
-
-impl Polling {
-    /// The first span, and the shortest above nothing.
-    const SPAN_MIN: Duration = Duration::from_micros(20);
-    /// The longest span: a host on the same network has sent its next command by then.
-    const SPAN_MAX: Duration = Duration::from_micros(80);
-
-    fn is_over(self, polled: Duration) -> bool {
-        polled >= self.span
-    }
-
-    /// Work came while the worker polled.
-    fn found_work(&mut self, polled: Duration) {
-        if polled < self.span {
-            self.lengthen();
-        }
-    }
-
-    /// Work came this long after the worker had none.
-    fn woke(&mut self, waited: Duration) {
-        if waited < Self::SPAN_MAX {
-            self.lengthen();
-        } else {
-            self.span /= 2;
-            if self.span < Self::SPAN_MIN {
-                self.span = Duration::ZERO;
-            }
-        }
-    }
-
-    fn lengthen(&mut self) {
-        self.span = (self.span * 2).clamp(Self::SPAN_MIN, Self::SPAN_MAX);
-    }
-}
-
-/// Which ways to zero a range the file or device has not refused.
-#[derive(Clone, Copy, Debug)]
-struct Abilities {
-    punch: bool,
-    zero: bool,
-}
-
-/// A request in a slot.
-#[derive(Clone, Copy, Debug)]
-struct Job {
-    request: Request,
-    /// What is being done for it.
-    op: FileOp,
-    /// Of zeros that are written: how many bytes are done.
-    done_bytes: u64,
-    is_retry: bool,
-}
-
-impl Worker {
-    /// Starts the thread. It reports to `client`.
-    pub(super) fn start(self, client: Arc<dyn BackingClient>) -> io::Result<()> {
-        let backing = Arc::clone(&self.backing);
-        let started = thread::Builder::new()
-            .name("file-volume".to_owned())
-            .spawn(move || self.run(&*client));
-        if started.is_err() {
-            backing.inbox().has_ended = true;
-        }
-        started.map(drop)
-    }
-
-    fn run(mut self, client: &dyn BackingClient) {
-        let mut done = Vec::with_capacity(usize::from(DEPTH));
-        loop {
-            self.take_requests(client);
-            let is_idle = self.backlog.is_empty() && self.queue.in_flight() == 0;
-            if self.is_closing && is_idle {
-                break;
-            }
-            done.clear();
-            if self.wait(&mut done).is_err() {
-                break;
-            }
-            for batch in done.chunks(REPORTS) {
-                self.complete_all(batch, client);
-            }
-        }
-        let backing = Arc::clone(&self.backing);
-        let left: Vec<_> = self
-            .slots
-            .iter()
-            .flatten()
-            .map(|job| job.request.id)
-            .collect();
-        // Waits for what is in flight.
-        drop(self.queue);
-        self.disk.unlock();
-        let mut requests = self.backlog;
-        requests.append(&mut backing.inbox().requests);
-        let left = left.into_iter();
-        for id in left.chain(requests.into_iter().map(|request| request.id)) {
-            client.done(id, Err(BackingError::Gone));
-        }
-        backing.inbox().has_ended = true;
-        backing.ended.notify_all();
-    }
-
-    /// Starts what fits into free slots.
-    fn take_requests(&mut self, client: &dyn BackingClient) {
-        if self.backing.has_mail.swap(false, Ordering::SeqCst) {
-            let mut inbox = self.backing.inbox();
-            self.backlog.append(&mut inbox.requests);
-            self.is_closing = inbox.is_closing;
-        }
-        while !self.backlog.is_empty()
-            && let Some(slot) = self.free.pop()
-        {
-            let request = self.backlog.pop_front();
-            self.begin(slot, request.expect("it is not empty"), client);
-        }
-    }
-
-    /// Waits until a request has completed or one was submitted.
-    fn wait(&mut self, done: &mut Vec<FileCompletion>) -> io::Result<()> {
-        let start = Instant::now();
-        loop {
-            if self.queue.poll(done)? > 0 || self.has_mail() {
-                self.polling.found_work(start.elapsed());
-                return Ok(());
-            }
-            // What is in flight wakes the thread by an interrupt, as it would wake any.
-            if self.queue.in_flight() > 0 || self.polling.is_over(start.elapsed()) {
-                break;
-            }
-            std::hint::spin_loop();
-        }
-        self.backing.is_asleep.store(true, Ordering::SeqCst);
-        let waited = if self.has_mail() {
-            self.queue.poll(done)
-        } else {
-            self.queue.wait(None, done)
-        };
-        self.backing.is_asleep.store(false, Ordering::SeqCst);
-        self.polling.woke(start.elapsed());
-        waited.map(drop)
-    }
-
-    fn has_mail(&self) -> bool {
-        self.backing.has_mail.load(Ordering::SeqCst)
-    }
-
-    fn begin(&mut self, slot: u16, request: Request, client: &dyn BackingClient) {
-        let op = match request.op {
-            BackingOp::Read => FileOp::Read,
-            BackingOp::Write(Persistence::Volatile) => FileOp::Write,
-            BackingOp::Write(Persistence::Durable) => FileOp::WriteDurable,
-            BackingOp::Flush => FileOp::Flush,
-            BackingOp::Discard | BackingOp::WriteZeroes(_) => self.can.erase(request.op),
-        };
-        if matches!(request.op, BackingOp::Write(_)) {
-            let len = request.range.len as usize;
-            // Copied, so that the disk sees one state of each block while commands go on.
-            client.fetch(request.id, 0, &mut self.queue.buffer_mut(slot)[..len]);
-        }
-        let job = Job {
-            request,
-            op,
-            done_bytes: 0,
-            is_retry: false,
-        };
-        self.submit(slot, job);
-    }
-
-    fn submit(&mut self, slot: u16, job: Job) {
-        self.slots[usize::from(slot)] = Some(job);
-        let range = job.request.range;
-        let mut len = range.len - job.done_bytes;
-        if writes_zeros(&job) {
-            len = len.min(self.buffer_bytes);
-            self.queue.buffer_mut(slot)[..len as usize].fill(0);
-        }
-        self.queue
-            .submit(slot, job.op, range.offset + job.done_bytes, len);
-    }
-
-    /// Reports the requests that have ended, at most [`REPORTS`]; goes on with the others.
-    fn complete_all(&mut self, completions: &[FileCompletion], client: &dyn BackingClient) {
-        let mut over = [None; REPORTS];
-        for (over, completion) in over.iter_mut().zip(completions) {
-            *over = self.complete(completion);
-        }
-        let nothing = Ended {
-            id: RequestId(0),
-            result: Ok(&[]),
-        };
-        let mut ended = [nothing; REPORTS];
-        let mut count = 0;
-        for (slot, id, result) in over.iter().flatten() {
-            ended[count] = Ended {
-                id: *id,
-                result: result.map(|()| self.queue.buffer(*slot)),
-            };
-            count += 1;
-        }
-        client.done_all(&ended[..count]);
-        self.free
-            .extend(over.into_iter().flatten().map(|(slot, ..)| slot));
-    }
-
-    /// Goes on with the request of a slot. If it has ended: its slot, its name and its result.
-    fn complete(
-        &mut self,
-        completion: &FileCompletion,
-    ) -> Option<(u16, RequestId, Result<(), BackingError>)> {
-        let FileCompletion { slot, ref result } = *completion;
-        let job = self.slots[usize::from(slot)].take();
-        let mut job = job.expect("a completion belongs to a request");
-        let id = job.request.id;
-        match result {
-            Ok(()) if writes_zeros(&job) => {
-                job.done_bytes += self
-                    .buffer_bytes
-                    .min(job.request.range.len - job.done_bytes);
-                if job.done_bytes == job.request.range.len {
-                    return Some((slot, id, Ok(())));
-                }
-            }
-            Ok(()) => return Some((slot, id, Ok(()))),
-            Err(FileError::Os(error)) if is_erasure(&job) && is_unsupported(error) => {
-                self.can.forget(job.op);
-                job.op = self.can.erase(job.request.op);
-            }
-            // The rest of a transfer that ended early says why it did.
-            Err(FileError::Short { .. }) if !job.is_retry => job.is_retry = true,
-            Err(error) => return Some((slot, id, Err(classify(error)))),
-        }
-        self.submit(slot, job);
-        None
-    }
-}
-
-impl Abilities {
-    /// How a range is erased.
-    fn erase(self, op: BackingOp) -> FileOp {
-        let keeps_space = op == BackingOp::WriteZeroes(Unmap::Forbidden);
-        if self.punch && !keeps_space {
-            FileOp::Discard
-        } else if self.zero {
-            FileOp::WriteZeroes
-        } else {
-            FileOp::Write
-        }
-    }
-
-    fn forget(&mut self, op: FileOp) {
-        match op {
-            FileOp::Discard => self.punch = false,
-            _ => self.zero = false,
-        }
-    }
-}
-
-fn is_erasure(job: &Job) -> bool {
-    matches!(job.op, FileOp::Discard | FileOp::WriteZeroes)
-}
-
-/// Whether zeros are written because there is no other way to erase.
-fn writes_zeros(job: &Job) -> bool {
-    let erases = matches!(
-        job.request.op,
-        BackingOp::Discard | BackingOp::WriteZeroes(_)
-    );
-    erases && job.op == FileOp::Write
-}
-
-fn is_unsupported(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::Unsupported || error.kind() == io::ErrorKind::InvalidInput
-}
-
-/// What an error of the system means for those who wrote or read.
-fn classify(error: &FileError) -> BackingError {
-    use io::ErrorKind as Kind;
-    let FileError::Os(error) = error else {
-        return BackingError::Medium;
-    };
-    match error.kind() {
-        Kind::StorageFull | Kind::QuotaExceeded | Kind::FileTooLarge => BackingError::NoSpace,
-        Kind::NotFound | Kind::NetworkDown => BackingError::Gone,
-        _ => match error.raw_os_error() {
-            Some(EIO) => BackingError::Medium,
-            Some(ENXIO | ENODEV) => BackingError::Gone,
-            _ => BackingError::Other,
-        },
-    }
-}
-
-// Linux's numbers, which are the same on every machine that it runs on here.
-const EIO: i32 = 5;
-const ENXIO: i32 = 6;
-const ENODEV: i32 = 19;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn errors_of_the_system_are_what_they_mean() {
-        let of = |number| classify(&FileError::Os(io::Error::from_raw_os_error(number)));
-        let rows = [
-            (5, BackingError::Medium),
-            (28, BackingError::NoSpace),
-            (122, BackingError::NoSpace),
-            (27, BackingError::NoSpace),
-            (6, BackingError::Gone),
-            (19, BackingError::Gone),
-            (12, BackingError::Other),
-        ];
-        for (number, expected) in rows {
-            assert_eq!(of(number), expected, "{number}");
-        }
-        let short = FileError::Short {
-            done_bytes: 512,
-            wanted_bytes: 4096,
-        };
-        assert_eq!(classify(&short), BackingError::Medium);
-    }
-
-    #[test]
-    fn a_range_is_erased_in_the_cheapest_way_that_is_left() {
-        let mut can = Abilities {
-            punch: true,
-            zero: true,
-        };
-        let forbidden = BackingOp::WriteZeroes(Unmap::Forbidden);
-        let allowed = BackingOp::WriteZeroes(Unmap::Allowed);
-        assert_eq!(can.erase(BackingOp::Discard), FileOp::Discard);
-        assert_eq!(can.erase(allowed), FileOp::Discard);
-        assert_eq!(can.erase(forbidden), FileOp::WriteZeroes);
-        can.forget(FileOp::Discard);
-        assert_eq!(can.erase(allowed), FileOp::WriteZeroes);
-        can.forget(FileOp::WriteZeroes);
-        assert_eq!(can.erase(BackingOp::Discard), FileOp::Write);
+        self.submit_to_worker([request]);
     }
 }

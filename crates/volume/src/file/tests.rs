@@ -8,14 +8,23 @@ use memory::Budget;
 use proptest::prelude::*;
 
 use super::*;
-use crate::Relay;
-use crate::testing::io::{MIB, Reports, extent, no_progress};
+use crate::testing::io::{MIB, Reports, TestReactor, extent, no_progress};
+use crate::{Lanes, Relay};
 
 /// A volume, and commands on it one after the other.
 struct Bed {
     volume: FileVolume,
     reports: Arc<Reports>,
+    /// If the thread of the commands has a lane.
+    reactor: Option<TestReactor>,
     slot: u32,
+}
+
+/// Whether the thread that has commands drives the file itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Drives {
+    Itself,
+    Nothing,
 }
 
 fn spec(path: &Path, size_bytes: u64) -> VolumeSpec {
@@ -35,18 +44,57 @@ impl Bed {
     }
 
     fn open(path: &Path, size_bytes: u64, origin: Origin) -> Result<Self, VolumeError> {
+        let budget = Arc::new(Budget::new(64 * MIB));
+        Self::with(&spec(path, size_bytes), origin, Drives::Itself, &budget)
+    }
+
+    fn with(
+        spec: &VolumeSpec,
+        origin: Origin,
+        drives: Drives,
+        budget: &Arc<Budget>,
+    ) -> Result<Self, VolumeError> {
         let reports = Arc::<Reports>::default();
+        let lanes = Arc::<Lanes>::default();
         let platform = Platform {
-            budget: Arc::new(Budget::new(64 * MIB)),
+            budget: Arc::clone(budget),
             relay: Relay::new(Arc::clone(&reports) as _),
+            lanes: Arc::clone(&lanes),
             record: None,
         };
-        let volume = FileVolume::open(&spec(path, size_bytes), origin, &platform)?;
+        let volume = FileVolume::open(spec, origin, &platform)?;
+        let reactor = (drives == Drives::Itself).then(|| TestReactor::new(&lanes, &reports));
         Ok(Self {
             volume,
             reports,
+            reactor,
             slot: 0,
         })
+    }
+
+    fn wait(&mut self, ticket: Ticket) -> Result<(), Status> {
+        match &mut self.reactor {
+            Some(reactor) => reactor.wait(ticket),
+            None => self.reports.wait(ticket),
+        }
+    }
+
+    /// Has commands until the thread's own queue carries them out; whether that comes to be.
+    fn settle_in(&mut self) -> bool {
+        let here = Some(thread::current().id());
+        for _ in 0..2000 {
+            self.read(0, 1).expect("reads");
+            if self.reports.reporter() == here {
+                return true;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        false
+    }
+
+    /// Ends the thread's lane, then the volume.
+    fn end(mut self) {
+        self.reactor = None;
     }
 
     /// Does one command from its admission to its answer.
@@ -81,15 +129,15 @@ impl Bed {
         result
     }
 
-    fn steps(&self, intent: &Intent<'_>, ticket: Ticket, op: Op<'_>) -> Result<(), Status> {
+    fn steps(&mut self, intent: &Intent<'_>, ticket: Ticket, op: Op<'_>) -> Result<(), Status> {
         match self.volume.admit(Instant::now(), intent, ticket) {
             Admission::Fail(status, _) => return Err(status),
-            Admission::Later(_) => self.reports.wait(ticket)?,
+            Admission::Later(_) => self.wait(ticket)?,
             Admission::Now | Admission::NowThenSettle(_) | Admission::NotBefore(_) => {}
         }
         self.volume.execute(op)?;
         if intent.kind != OpKind::Read && self.volume.settle(ticket)? == Settled::Later {
-            self.reports.wait(ticket)?;
+            self.wait(ticket)?;
         }
         Ok(())
     }
@@ -123,7 +171,7 @@ fn a_volume_is_its_file_and_outlives_itself() {
     bed.flush().expect("flushes");
     assert_eq!(bed.read(99, 3).expect("reads")[512..], [7; 1024]);
     assert!(bed.volume.used_bytes() > 0);
-    drop(bed);
+    bed.end();
     let bytes = std::fs::read(folder.join("disk")).expect("the file stays");
     assert_eq!(bytes.len() as u64, 2 * MIB);
     assert_eq!(bytes[100 * 512..102 * 512], [7; 1024]);
@@ -187,6 +235,42 @@ fn a_closed_volume_frees_its_file_and_its_memory() {
 }
 
 #[test]
+fn a_creation_that_is_undone_or_fails_leaves_no_file_unless_it_was_written() {
+    let folder = Folder::new();
+    let path = folder.join("disk");
+    let volume = Bed::new(&path, MIB).volume;
+    volume.undo_creation();
+    assert!(!path.exists());
+    drop(volume);
+
+    let mut bed = Bed::new(&path, MIB);
+    let written = bed.write(8, &[7; 512]);
+    written.expect("it works");
+    bed.volume.undo_creation();
+    assert!(path.exists(), "it holds what was written");
+    bed.end();
+    // It exists already, so it stays, even if it is empty.
+    std::fs::File::create(&path)
+        .and_then(|file| file.set_len(MIB))
+        .expect("emptied");
+    let volume = Bed::new(&path, MIB).volume;
+    volume.undo_creation();
+    assert!(path.exists());
+    drop(volume);
+
+    let other = folder.join("other");
+    let platform = Platform {
+        budget: Arc::new(Budget::new(MIB)),
+        relay: Relay::new(Arc::<Reports>::default()),
+        lanes: Arc::default(),
+        record: None,
+    };
+    let opened = FileVolume::open(&spec(&other, MIB), Origin::New, &platform);
+    assert!(matches!(opened, Err(VolumeError::Memory(_))));
+    assert!(!other.exists(), "the budget has no room for it");
+}
+
+#[test]
 fn a_volume_grows_and_does_not_shrink() {
     let folder = Folder::new();
     let mut bed = Bed::new(&folder.join("disk"), MIB);
@@ -201,7 +285,9 @@ fn a_volume_grows_and_does_not_shrink() {
     let shrunk = bed.volume.resize(ByteSize(MIB), &mut no_progress);
     assert!(matches!(shrunk, Err(VolumeError::CannotShrink { .. })));
     assert_eq!(bed.read(3 * 2048 - 1, 1), Ok(vec![7; 512]));
-    bed.volume.erase().expect("erases");
+    // Not in the thread that drives the file: this waits.
+    let erased = thread::scope(|scope| scope.spawn(|| bed.volume.erase()).join());
+    erased.expect("no panic").expect("erases");
     assert_eq!(bed.read(3 * 2048 - 1, 1), Ok(vec![0; 512]));
     assert_eq!(bed.volume.used_bytes(), 0, "its space is free");
 }
@@ -324,60 +410,94 @@ proptest! {
     #[test]
     fn a_file_volume_does_what_a_vector_does(
         steps in proptest::collection::vec(step(), 1..40),
+        drives in prop_oneof![Just(Drives::Itself), Just(Drives::Nothing)],
+        settles_in in any::<bool>(),
     ) {
         let folder = Folder::new();
-        let mut bed = Bed::new(&folder.join("disk"), BLOCKS * 512);
+        let spec = spec(&folder.join("disk"), BLOCKS * 512);
+        let budget = Arc::new(Budget::new(64 * MIB));
+        let mut bed = Bed::with(&spec, Origin::New, drives, &budget).expect("opens");
+        if settles_in && drives == Drives::Itself {
+            prop_assert!(bed.settle_in());
+        }
         let model = VecVolume::new(BlockSize::B512, BLOCKS);
         for step in steps {
             play(&mut bed, &model, step);
         }
-        drop(bed);
+        bed.end();
         let bytes = std::fs::read(folder.join("disk")).expect("the file stays");
         prop_assert!(bytes == model.contents());
     }
 }
 
+/// Writes of several threads to the same blocks. Every second thread drives the file itself.
 #[test]
 fn threads_that_write_the_same_blocks_leave_whole_blocks() {
     let folder = Folder::new();
-    let bed = Bed::new(&folder.join("disk"), MIB);
-    let volume = &bed.volume;
-    let reports = &bed.reports;
+    let reports = Arc::<Reports>::default();
+    let lanes = Arc::<Lanes>::default();
+    let platform = Platform {
+        budget: Arc::new(Budget::new(64 * MIB)),
+        relay: Relay::new(Arc::clone(&reports) as _),
+        lanes: Arc::clone(&lanes),
+        record: None,
+    };
+    let spec = spec(&folder.join("disk"), MIB);
+    let volume = FileVolume::open(&spec, Origin::New, &platform).expect("opens");
     thread::scope(|scope| {
         for connection in 1..5_u8 {
+            let (volume, reports, lanes) = (&volume, &reports, &lanes);
             scope.spawn(move || {
-                for slot in 0..200 {
-                    let at = extent(u64::from(slot) % 16 * 3, 7);
-                    let intent = Intent {
-                        kind: OpKind::Write,
-                        extents: &[at],
-                        len_bytes: 0,
-                        data_use: DataUse::Overwrite,
-                        persistence: Persistence::Volatile,
+                let has_lane = connection.is_multiple_of(2);
+                let mut reactor = has_lane.then(|| TestReactor::new(lanes, reports));
+                for slot in 0..400 {
+                    let wait = |ticket| match &mut reactor {
+                        Some(reactor) => reactor.wait(ticket),
+                        None => reports.wait(ticket),
                     };
-                    let ticket = Ticket {
-                        connection: Ticket::CONNECTIONS_MIN + u64::from(connection),
-                        slot,
-                        generation: 0,
-                    };
-                    let admitted = volume.admit(Instant::now(), &intent, ticket);
-                    assert_eq!(admitted, Admission::NowThenSettle(None));
-                    let data = &[connection; 7 * 512];
-                    volume
-                        .execute(Op::Write { extent: at, data })
-                        .expect("leased");
-                    let settled = volume.settle(ticket).expect("no failure");
-                    if settled == Settled::Later {
-                        reports.wait(ticket).expect("written");
-                    }
-                    volume.release(ticket);
+                    write_marked(volume, connection, slot, wait);
                 }
             });
         }
     });
-    drop(bed);
+    drop(volume);
     let bytes = std::fs::read(folder.join("disk")).expect("reads");
     for block in bytes.chunks(512) {
         assert!(block.iter().all(|byte| *byte == block[0]), "a mixed block");
     }
 }
+
+/// Writes blocks that hold the number of their connection.
+fn write_marked(
+    volume: &FileVolume,
+    connection: u8,
+    slot: u32,
+    wait: impl FnOnce(Ticket) -> Result<(), Status>,
+) {
+    let at = extent(u64::from(slot) % 16 * 3, 7);
+    let intent = Intent {
+        kind: OpKind::Write,
+        extents: &[at],
+        len_bytes: 0,
+        data_use: DataUse::Overwrite,
+        persistence: Persistence::Volatile,
+    };
+    let ticket = Ticket {
+        connection: Ticket::CONNECTIONS_MIN + u64::from(connection),
+        slot,
+        generation: 0,
+    };
+    let admitted = volume.admit(Instant::now(), &intent, ticket);
+    assert_eq!(admitted, Admission::NowThenSettle(None));
+    let data = &[connection; 7 * 512];
+    volume
+        .execute(Op::Write { extent: at, data })
+        .expect("leased");
+    let settled = volume.settle(ticket).expect("no failure");
+    if settled == Settled::Later {
+        wait(ticket).expect("written");
+    }
+    volume.release(ticket);
+}
+
+mod lanes;

@@ -2,7 +2,6 @@
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 
 use block::{Blocks, ByteRange, Extent, Geometry, Lba};
 use memory::Charge;
@@ -14,7 +13,7 @@ use super::recorder::Recorder;
 use super::standing::Standings;
 use crate::managed::Member;
 use crate::members::Members;
-use crate::volume_backing::VolumeBacking;
+use crate::volume_backing::{BackingThread, VolumeBacking};
 use crate::{ManagedVolume, Platform, VolumeError};
 
 /// Members, their standings, and the way operations take to them.
@@ -43,7 +42,7 @@ pub(super) enum Engine {
     Window {
         window: Arc<Window>,
         legs: Arc<Legs>,
-        workers: Mutex<Vec<JoinHandle<()>>>,
+        workers: Mutex<Vec<BackingThread>>,
     },
 }
 
@@ -103,8 +102,7 @@ impl Core {
             legs.close();
             let mut workers = workers.lock().unwrap_or_else(PoisonError::into_inner);
             for worker in workers.drain(..) {
-                // A panic of it has been reported; there is nothing left to wait for.
-                let _ = worker.join();
+                worker.join();
             }
         }
     }
@@ -159,7 +157,7 @@ impl Engine {
         else {
             return Ok(());
         };
-        let backing = VolumeBacking::new(&platform.relay);
+        let backing = VolumeBacking::new(platform);
         let client = Arc::new(LegClient {
             legs: Arc::clone(legs),
             window: Arc::clone(window),

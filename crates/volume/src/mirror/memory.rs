@@ -26,7 +26,18 @@ pub(super) struct MemoryEngine {
 }
 
 /// Held stripes: no other change and no copy touches their bytes.
-pub(super) type Stripes<'a> = [Option<MutexGuard<'a, ()>>; STRIPES as usize];
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it stays where it is made, and most changes have one stripe"
+)]
+pub(super) enum Stripes<'a> {
+    One {
+        _held: MutexGuard<'a, ()>,
+    },
+    Several {
+        _held: [Option<MutexGuard<'a, ()>>; STRIPES as usize],
+    },
+}
 
 /// What an engine works on.
 #[derive(Clone, Copy)]
@@ -52,13 +63,21 @@ impl MemoryEngine {
     /// Excludes changes of these ranges. Locks are taken in the order of their numbers.
     pub(super) fn exclude(&self, ranges: &[ByteRange]) -> Stripes<'_> {
         let set = ranges.iter().fold(0, |set, range| set | stripes_of(*range));
+        if set.is_power_of_two() {
+            let held = self.lock(set.trailing_zeros() as usize);
+            return Stripes::One { _held: held };
+        }
         let mut held = [const { None }; STRIPES as usize];
         for stripe in bits(set) {
-            // A panic of a member leaves what any failure may leave.
-            let guard = self.stripes[stripe].lock();
-            held[stripe] = Some(guard.unwrap_or_else(PoisonError::into_inner));
+            held[stripe] = Some(self.lock(stripe));
         }
-        held
+        Stripes::Several { _held: held }
+    }
+
+    fn lock(&self, stripe: usize) -> MutexGuard<'_, ()> {
+        // A panic of a member leaves what any failure may leave.
+        let guard = self.stripes[stripe].lock();
+        guard.unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn execute(&self, on: Bench<'_>, op: Op<'_>) -> Result<(), Status> {

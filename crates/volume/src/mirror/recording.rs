@@ -58,6 +58,15 @@ pub(super) fn end(core: &Core) {
     }
 }
 
+/// Writes what the next run has to know if members are changed meanwhile, after all threads have ended.
+pub(super) fn end_for_now(core: &Core) {
+    if let Some(mut record) = core.standings.last_record() {
+        record.regions.insert_all();
+        // Without it, the mirror is offline in the next run until it is removed.
+        let _ = write(core, &record);
+    }
+}
+
 fn write(core: &Core, record: &ToRecord) -> Result<(), RecordError> {
     let names = |members| {
         let names = bits(members).map(|place| core.members.get(place).name.clone());

@@ -191,7 +191,7 @@ impl Standings {
         Regions::memory_bytes(self.division)
     }
 
-    /// The memory of the standings of so many members in bytes.
+    /// The memory of the standings of all members, in bytes.
     pub(super) fn memory_bytes(len_bytes: u64, members: usize) -> u64 {
         Regions::memory_bytes(Division::new(len_bytes)) * (members as u64 + SETS_BESIDES)
     }

@@ -163,6 +163,7 @@ fn mirror_in(
     let platform = Platform {
         budget: Arc::new(Budget::new(512 * MIB)),
         relay: Arc::clone(relay),
+        lanes: Arc::default(),
         record,
     };
     create_composite(&spec, named, origin, &platform)

@@ -1,6 +1,6 @@
 //! Tests of RAM volumes.
 
-use block::Lba;
+use block::{Lba, OpKind};
 
 use super::*;
 use crate::testing::io::{MIB, extent, no_progress, read, write};
@@ -172,7 +172,7 @@ fn an_extent_beyond_all_numbers_is_out_of_range() {
             let what = format!("{op:?}");
             assert_eq!(disk.execute(op), Err(Status::LbaOutOfRange), "{what}");
         }
-        disk.prefetch(extent);
+        disk.prefetch(OpKind::Write, extent);
     }
     let discard = Op::Discard {
         extent: extent(1, u64::MAX),

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-use image::{ChunkBuffers, Image, ImageError};
+use image::{Chain, ChunkBuffers, IfBroken, ImageError};
 use memory::Progress;
 
 use super::{IfDamaged, RestoreError, SaveId, Saved, Wanted, check_room, open};
@@ -18,7 +18,7 @@ use crate::{ManagedVolume, Relay};
 pub struct Loader {
     volume: Arc<dyn ManagedVolume>,
     loading: Arc<Loading>,
-    image: Image<File>,
+    chain: Chain<File>,
     buffers: ChunkBuffers,
     saved: Saved,
     /// Where the pass through the file is, which reads what no command has asked for.
@@ -48,7 +48,8 @@ pub enum LoadStep {
 ///
 /// # Errors
 /// If the volume cannot be restored, or the file does not fit it, cannot be read or has a damaged header or
-/// index. The volume is unchanged.
+/// index. The volume is unchanged. If an increment does not fit, the save before it is restored, unless
+/// `only` is another; see [`Loader::broken`].
 pub fn begin_restore(
     volume: &Arc<dyn ManagedVolume>,
     path: &Path,
@@ -61,17 +62,18 @@ pub fn begin_restore(
         return Err(RestoreError::NotInMemory { kind: spec.kind });
     };
     let if_damaged = IfDamaged::Refuse;
-    let image = open(&**volume, path, Wanted { only, if_damaged })?;
-    check_room(store, image.held_bytes())?;
+    let wanted = Wanted { only, if_damaged };
+    let chain = open(&**volume, path, wanted, IfBroken::EndBefore)?;
+    check_room(store, chain.held_bytes())?;
     let (store, relay) = (Arc::clone(store), Arc::clone(relay));
-    let loading = Loading::new(store, spec.block_size, relay, image.numbers());
+    let loading = Loading::new(store, spec.block_size, relay, chain.numbers());
     let loading = Arc::new(loading);
     volume.controls().begin_loading(Arc::clone(&loading));
     Ok(Loader {
         volume: Arc::clone(volume),
         loading,
-        saved: Saved::from(&image),
-        image,
+        saved: Saved::from(&chain),
+        chain,
         buffers: ChunkBuffers::default(),
         position: 0,
         wanted_from: 0,
@@ -90,8 +92,8 @@ impl Loader {
             }
             return Ok(LoadStep::End);
         };
-        let number = self.image.number(position).expect("it is a position");
-        let read = self.image.chunk(position, &mut self.buffers);
+        let number = self.chain.number(position).expect("it is a position");
+        let read = self.chain.chunk(position, &mut self.buffers);
         let (bytes, cause) = match read {
             Ok(chunk) => (chunk.bytes, None),
             Err(cause) => (None, Some(cause)),
@@ -110,6 +112,11 @@ impl Loader {
     /// Whether commands wait.
     pub fn is_awaited(&self) -> bool {
         self.loading.wanted(0).is_some()
+    }
+
+    /// Why the save that is restored is not the last one: an increment is missing or damaged.
+    pub fn broken(&self) -> Option<&ImageError> {
+        self.chain.broken()
     }
 
     /// The save.
@@ -140,13 +147,13 @@ impl Loader {
     fn wanted(&mut self) -> Option<usize> {
         let number = self.loading.wanted(self.wanted_from)?;
         self.wanted_from = number + 1;
-        self.image.position(number)
+        self.chain.position(number)
     }
 
     /// The position of the next chunk of the pass.
     fn next(&mut self) -> Option<usize> {
         loop {
-            let number = self.image.number(self.position)?;
+            let number = self.chain.number(self.position)?;
             if self.loading.is_missing(number) {
                 return Some(self.position);
             }

@@ -1,3 +1,5 @@
+mod increments;
+
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -49,14 +51,16 @@ pub(super) fn ram() -> Arc<dyn ManagedVolume> {
 
 pub(super) fn save_of(volume: &Arc<dyn ManagedVolume>, path: &Path) -> Result<Saved, SaveError> {
     let id = SaveId::first();
-    save(
-        &**volume,
-        "rd0",
-        id,
+    save(&**volume, "rd0", id, &single(path), &mut no_progress)
+}
+
+pub(super) fn single(path: &Path) -> Target<'_> {
+    Target {
         path,
-        Replace::AnySave,
-        &mut no_progress,
-    )
+        replace: Replace::AnySave,
+        mode: SaveMode::Single,
+        prepare: || (),
+    }
 }
 
 fn restore_to(volume: &Arc<dyn ManagedVolume>, path: &Path) -> Result<Restored, RestoreError> {
@@ -151,8 +155,7 @@ fn a_save_gives_way_to_writes_when_memory_runs_out() {
         &*source,
         "rd0",
         first.id.next(),
-        &folder.file(),
-        Replace::SameLineage,
+        &single(&folder.file()),
         &mut |_| {
             write(&*source, 4096, &vec![3; 2 << 20]).expect("writes go on");
             ControlFlow::Continue(())
@@ -174,8 +177,7 @@ fn a_removed_volume_ends_its_save() {
         &*source,
         "rd0",
         SaveId::first(),
-        &folder.file(),
-        Replace::AnySave,
+        &single(&folder.file()),
         &mut |_| {
             source.remove();
             ControlFlow::Continue(())
@@ -352,6 +354,31 @@ fn long_lists_of_damage_are_cut_short() {
     assert!(damage.to_string().ends_with("15000 to 15009 and 240 more"));
 }
 
+/// Its memory is that of its data: the budget has no room for more.
+#[test]
+fn a_volume_of_100_gib_with_some_data_is_saved_and_restored() {
+    const SIZE: u64 = 100 << 30;
+    const PIECES: u64 = 200;
+    let folder = Folder::new();
+    let (source, dest) = (ram_of(SIZE, 512 * MIB), ram_of(SIZE, 512 * MIB));
+    let last = SIZE / 512 - 8;
+    let lba = |number: u64| number * (last / PIECES) / 8 * 8;
+    let data = |number: u64| [number as u8 | 1; 4096];
+    for number in 0..=PIECES {
+        write(&*source, lba(number), &data(number)).expect("fits");
+    }
+    write(&*source, last, &data(77)).expect("fits");
+    let saved = save_of(&source, &folder.file()).expect("saved");
+    assert!(saved.held_bytes < 64 * MIB, "{saved:?}");
+    assert!(saved.file_bytes < MIB, "{saved:?}");
+    restore_to(&dest, &folder.file()).expect("restored");
+    for number in 0..=PIECES {
+        assert!(read(&*dest, lba(number), 8) == data(number), "{number}");
+        assert!(read(&*dest, lba(number) + 8, 8) == [0; 4096], "{number}");
+    }
+    assert!(read(&*dest, last, 8) == data(77));
+}
+
 #[test]
 fn messages_of_errors() {
     let path = || PathBuf::from("/srv/rd0.save");
@@ -369,6 +396,7 @@ fn messages_of_errors() {
         SaveError::NotInMemory { .. } => [SaveError::NotInMemory { kind: kind() }],
         SaveError::Gone => [SaveError::Gone],
         SaveError::GaveWay => [SaveError::GaveWay],
+        SaveError::Thread(_) => [SaveError::Thread(std::io::Error::other("Resource temporarily unavailable"))],
         SaveError::File(_) => [SaveError::File(WriteError::NotASave { path: path() })],
     });
     let restoring = every_variant!(RestoreError {

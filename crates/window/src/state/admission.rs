@@ -4,6 +4,7 @@ use block::{Admission, DataUse, Intent, Persistence, Status, Ticket};
 
 use super::{Awaited, LEASES_MAX, Slot, State, Waiter, frame};
 use crate::cache::Presence;
+use crate::index::FrameIndex;
 use crate::lease::{Held, Lease, NO_FRAME, Role, Stage};
 use crate::s3fifo::S3Fifo;
 use crate::sectors::SectorSet;
@@ -13,14 +14,14 @@ const IDLE_FRAMES_MAX: usize = 64;
 
 /// Slots by which their vector grows, if an eighth of it is less.
 const SLOTS_STEP: usize = 64;
-/// An entry of a map from window blocks to numbers: key, value and a control byte. A map has a power of
+/// An entry of the map of ghosts, from window blocks to numbers: key, value and a control byte. A map has a power of
 /// two of buckets, and doubles when removed entries have used up what it has to spare.
 const MAP_ENTRY_BYTES: usize = 4 * (size_of::<(u64, u32)>() + 1);
 /// What a frame that is known takes at most besides its memory and its [`Frame`](crate::frame::Frame): its
 /// slot, its entry in the map, among the free frames and among the dirty ones (in nodes that are half
 /// full), and what the policy has of it.
 const KNOWN_FRAME_BYTES: usize = size_of::<Slot>() * 9 / 8
-    + MAP_ENTRY_BYTES
+    + FrameIndex::ENTRY_BYTES
     + 2 * size_of::<u32>()
     + 2 * size_of::<(u64, u32)>()
     + S3Fifo::FRAME_BYTES
@@ -200,8 +201,8 @@ impl State {
         // Those that are there come first, so that none of them is evicted for another.
         for number in 0..self.leases[index as usize].held.len() {
             let Held { block, role, .. } = self.leases[index as usize].held[number];
-            match self.map.get(&block) {
-                Some(&frame) => {
+            match self.find(block) {
+                Some(frame) => {
                     self.use_kept(frame, index, role);
                     self.hold(index, number, frame);
                 }
@@ -237,7 +238,7 @@ impl State {
                 continue;
             }
             // The same block may stand twice in a copy.
-            let frame = if let Some(&frame) = self.map.get(&block) {
+            let frame = if let Some(frame) = self.find(block) {
                 frame
             } else {
                 let frame = self.assign(block).ok_or(NoFrames::NoMemory)?;
@@ -293,6 +294,7 @@ impl State {
         }
         frame!(self, frame).assign(block);
         self.free.pop_back();
+        self.slots[frame as usize].block = block;
         self.map.insert(block, frame);
         self.soon_free += 1;
         if let Some(cache) = &mut self.cache {
@@ -330,7 +332,7 @@ impl State {
     pub(super) fn free_frame(&mut self, frame: u32) {
         let mut guard = frame!(self, frame);
         guard.free();
-        self.map.remove(&guard.block);
+        self.map.remove(guard.block, frame);
         if self.idle_frames < IDLE_FRAMES_MAX {
             self.idle_frames += 1;
             self.free.push_back(frame);
@@ -370,7 +372,13 @@ impl State {
                 frame,
                 ..
             } = self.leases[index as usize].held[number];
-            let valid = frame!(self, frame).valid;
+            let guard = frame!(self, frame);
+            let valid = guard.valid;
+            if role == Role::Read {
+                // It is executed when it is sent, after the other received commands.
+                guard.prefetch(sectors.hull(), self.shape.sector_shift);
+            }
+            drop(guard);
             presence.note(sectors, valid);
             if !role.needs_contents() || valid.has_all(sectors) {
                 continue;

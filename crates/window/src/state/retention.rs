@@ -224,7 +224,7 @@ impl State {
     pub(super) fn find_changed(&mut self) {
         self.scratch.clear();
         let Some(cache) = &self.cache else {
-            self.scratch.extend(self.map.values());
+            self.scratch.extend(self.map.frames());
             return;
         };
         self.scratch.extend(cache.dirty.values());

@@ -48,8 +48,18 @@ pub(super) struct Sectors {
     pub(super) unwritten: Vec<u64>,
     /// The last version of each sector that a command was told to be in the cache.
     pub(super) acknowledged: Vec<u64>,
+    /// The last version of each sector that commands were told to survive a kill of this process, and a
+    /// power cut.
+    promised: Vec<Promise>,
     /// Whether the window has said that there is something to clean.
     pub(super) is_cleaner_awake: bool,
+}
+
+/// Versions that have to survive.
+#[derive(Clone, Copy, Debug, Default)]
+struct Promise {
+    kill: u64,
+    power_cut: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -71,6 +81,7 @@ impl Disk {
             lost: vec![Vec::new(); sectors],
             unwritten: vec![0; sectors],
             acknowledged: vec![0; sectors],
+            promised: vec![Promise::default(); sectors],
             is_cleaner_awake: false,
         }))
     }
@@ -211,6 +222,30 @@ impl Sectors {
         if self.current[sector] == held && held != stored && !is_kept {
             self.lost[sector].push((version, held.version));
             self.current[sector] = stored;
+        }
+    }
+
+    /// A command was told that this version of a sector is on the device, and whether it is stable there.
+    pub(super) fn promise(&mut self, sector: usize, version: u64, is_stable: bool) {
+        let promise = &mut self.promised[sector];
+        promise.kill = promise.kill.max(version);
+        if is_stable {
+            promise.power_cut = promise.power_cut.max(version);
+        }
+    }
+
+    /// A crash now leaves what commands were told, unless a failure of the device has taken it since.
+    pub(super) fn check_crash(&self) {
+        let cells = self.stored.iter().zip(&self.stable);
+        for (sector, ((stored, stable), promise)) in cells.zip(&self.promised).enumerate() {
+            assert!(
+                stored.version >= promise.kill || self.is_lost(sector, promise.kill),
+                "a kill takes {promise:?} of sector {sector}, which holds {stored:?}"
+            );
+            assert!(
+                stable.version >= promise.power_cut || self.is_lost(sector, promise.power_cut),
+                "a power cut takes {promise:?} of sector {sector}, which holds {stable:?}"
+            );
         }
     }
 

@@ -102,6 +102,7 @@ impl Play {
         }
         self.take_reports();
         self.check_progress();
+        self.disk.sectors().check_crash();
     }
 
     /// Another mode or size, a round of background writes, or nothing if the window is no cache.
@@ -490,8 +491,7 @@ impl Play {
     }
 
     fn check_settled(&self, command: &Command, result: Result<(), Status>) {
-        let sectors = self.disk.sectors();
-        let is_lost = |(sector, version): (usize, u64)| sectors.is_lost(sector, version);
+        let mut sectors = self.disk.sectors();
         let (was, now) = (command.failures, self.failures);
         let is_durable = command.persistence == Persistence::Durable;
         if result.is_err() {
@@ -518,12 +518,14 @@ impl Play {
                 sectors.stored[sector]
             };
             assert!(held.version >= version, "{command:?} settled too early");
+            sectors.promise(sector, version, is_durable);
         }
         for (sector, &version) in command.required.iter().enumerate() {
             assert!(
-                sectors.stable[sector].version >= version || is_lost((sector, version)),
+                sectors.stable[sector].version >= version || sectors.is_lost(sector, version),
                 "sector {sector} is not stable after {command:?}"
             );
+            sectors.promise(sector, version, true);
         }
     }
 

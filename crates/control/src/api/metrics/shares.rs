@@ -10,7 +10,7 @@ use crate::engine::{Contents, ShareView};
 /// A gauge of a share: name, help, value.
 type Gauge = (&'static str, &'static str, fn(&ShareView) -> u64);
 
-const GAUGES: [Gauge; 5] = [
+const GAUGES: [Gauge; 6] = [
     (
         "ramport_share_used_bytes",
         "Memory that the files of the share take",
@@ -35,6 +35,11 @@ const GAUGES: [Gauge; 5] = [
         "ramport_share_contents_lost",
         "1 if a restart lost the files and none was created since, else 0",
         |share| u64::from(share.contents == Contents::Lost),
+    ),
+    (
+        "ramport_share_available",
+        "1 if the share is served, 0 if its directory cannot be",
+        |share| u64::from(share.problem.is_none()),
     ),
 ];
 

@@ -16,7 +16,8 @@ use super::*;
 use crate::store::{LineFault, Place};
 use crate::{
     ClientError, Definitions, DefinitionsError, ListenError, OptionFault, ParentFault, Period,
-    Portal, PortalFault, SavingFault, SecretFileError, ShareFault, TokenError, VolumeKind, parse,
+    Portal, PortalFault, SavingFault, SecretFileError, ShareFault, TokenError, TokensError,
+    VolumeKind, parse,
 };
 
 fn holder() -> VolumeName {
@@ -107,7 +108,9 @@ fn messages_of_rejected_changes() {
         PlanError::SnapshotSize(_) => [PlanError::SnapshotSize(volume())],
         PlanError::Shrink(_) => [PlanError::Shrink(volume())],
         PlanError::SizeOfMembers(_) => [PlanError::SizeOfMembers(volume())],
+        PlanError::CacheShrinks(_) => [PlanError::CacheShrinks(volume())],
         PlanError::HeldSize { .. } => [PlanError::HeldSize { volume: volume(), holder: holder() }],
+        PlanError::ShareForm(_) => [PlanError::ShareForm(share())],
         PlanError::Identity(_) => [PlanError::Identity(volume())],
     });
     insta::assert_snapshot!(messages(&errors) + &messages(&plans));
@@ -171,6 +174,7 @@ fn messages_of_a_rest_interface_that_is_not_offered() {
             address: SocketAddr::from(([192, 0, 2, 1], 8080)),
             source: denied(),
         }],
+        ListenError::Tokens(_) => [ListenError::Tokens(TokensError::File { path: "/var/lib/ramport/api-tokens".into(), source: denied() })],
         ListenError::Thread(_) => [ListenError::Thread(denied())],
     });
     let tokens = every_variant!(TokenError {
@@ -203,6 +207,8 @@ fn messages_of_definitions_that_cannot_be() {
         DefinitionFault::Chap { .. } => [DefinitionFault::Chap { owner: owner(), fault: ChapFault::SameSecret }],
         DefinitionFault::DhChap { .. } => [DefinitionFault::DhChap { host: host(), fault: DhChapSecretError::Checksum }],
         DefinitionFault::DhChapOverIscsi { .. } => [DefinitionFault::DhChapOverIscsi { host: host() }],
+        DefinitionFault::TlsKey { .. } => [DefinitionFault::TlsKey { host: host(), fault: server::TlsKeyError::Checksum }],
+        DefinitionFault::TlsWithoutNqn { .. } => [DefinitionFault::TlsWithoutNqn { host: host() }],
         DefinitionFault::ChapOverNvme { .. } => [DefinitionFault::ChapOverNvme { host: host() }],
         DefinitionFault::HiddenSecret { .. } => [DefinitionFault::HiddenSecret { owner: owner() }],
         DefinitionFault::UnreadSecret { .. } => [DefinitionFault::UnreadSecret { owner: owner() }],
@@ -287,7 +293,9 @@ fn messages_of_files_that_hold_no_definitions() {
         PortalFault::Scheme => [PortalFault::Scheme],
         PortalFault::Group => [PortalFault::Group],
         PortalFault::Query => [PortalFault::Query],
+        PortalFault::NoAuth => [PortalFault::NoAuth],
         PortalFault::NoRdma => [PortalFault::NoRdma],
+        PortalFault::NoTls => [PortalFault::NoTls],
         PortalFault::Address => [PortalFault::Address],
         PortalFault::Port => [PortalFault::Port],
     });
@@ -315,6 +323,8 @@ fn messages_of_requests_without_a_result() {
             message: "volume rd0 already exists".to_owned(),
             needs_force: false,
         }],
+        ClientError::Certificate { .. } => [ClientError::Certificate { endpoint: endpoint(), source: rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer) }],
+        ClientError::NoTls { .. } => [ClientError::NoTls { endpoint: endpoint() }],
         ClientError::Broken { .. } => [ClientError::Broken { endpoint: endpoint(), source: denied() }],
         ClientError::Answer { .. } => [ClientError::Answer { endpoint: endpoint(), status: StatusCode::IM_A_TEAPOT }],
     });

@@ -111,6 +111,9 @@ impl Engine {
         let no_save = self.shared.saving.enter(name, "save", 0)?;
         let busy = self.shared.busy.enter(name, "restoration", 0)?;
         let loader = self.server().begin_restore(name, &path, only)?;
+        if let Some(error) = loader.broken() {
+            tracing::error!(volume = %name, %error, sequence = loader.saved().id.sequence, "the last save is not complete; the one before is restored");
+        }
         busy.note(loader.progress());
         self.serve(name, loader.saved(), Restoration::Loading)?;
         tracing::info!(volume = %name, file = %path.display(), bytes = loader.saved().held_bytes, "online; its save is being read");

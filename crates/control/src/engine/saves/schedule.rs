@@ -8,9 +8,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use server::VolumeName;
-use volume::Replace;
 
-use super::lower_priority;
+use super::{at_low_priority, cheapest};
 use crate::engine::{Engine, EngineError, Shared};
 
 /// How soon a save is tried again that another operation on the volume was in the way of.
@@ -92,8 +91,9 @@ fn run(shared: &Weak<Shared>, alarm: &Alarm) {
     if let Some(engine) = engine() {
         // Hosts wait for what is read.
         engine.restore_early();
-        lower_priority();
-        engine.restore_planned();
+        if let Err(error) = at_low_priority(|| engine.restore_planned()) {
+            tracing::error!(%error, "volumes are not restored, and stay offline");
+        }
     }
     while !alarm.is_stopping.load(Ordering::Relaxed) {
         let Some(engine) = engine() else { return };
@@ -153,7 +153,7 @@ impl Engine {
             (Ok(()), Ok(path)) => {
                 let note = &mut |progress| turn.note(progress);
                 // What fails is in the log and in the state of the volume.
-                let _noted = self.write_save(name, &path, Replace::SameLineage, note);
+                let _noted = self.write_save(name, &cheapest(&path), note);
             }
             (Err(error @ EngineError::Damaged { .. }), _) => {
                 tracing::error!(volume = %name, %error, "not saved; earlier saves stay");

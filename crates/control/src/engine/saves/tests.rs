@@ -49,6 +49,7 @@ fn file_with(path: &Path, fill: u8, size: &str) -> SaveId {
     let platform = volume::Platform {
         budget: std::sync::Arc::new(volume::Budget::new(64 << 20)),
         relay: volume::Relay::new(std::sync::Arc::new(Nobody)),
+        lanes: std::sync::Arc::default(),
         record: None,
     };
     let progress = &mut |_| ControlFlow::Continue(());
@@ -59,8 +60,14 @@ fn file_with(path: &Path, fill: u8, size: &str) -> SaveId {
     volume
         .execute(block::Op::Write { extent, data })
         .expect("fits");
-    let (id, replace) = (SaveId::first(), Replace::AnySave);
-    volume::save(&*volume, "rd0", id, path, replace, progress).expect("saved");
+    let id = SaveId::first();
+    let target = Target {
+        path,
+        replace: Replace::AnySave,
+        mode: SaveMode::Single,
+        prepare: || (),
+    };
+    volume::save(&*volume, "rd0", id, &target, progress).expect("saved");
     id
 }
 
@@ -498,5 +505,70 @@ fn what_cannot_be_saved_or_restored_is_refused() {
         let refused = Definitions::from_toml(&text).expect_err(wrong).to_string();
         assert!(refused.starts_with("volume rd0: "), "{refused}");
     }
+    crash(engine);
+}
+
+/// Bytes that LZ4 cannot shorten.
+fn noise(len: usize) -> Vec<u8> {
+    let next = |state: &mut u32| {
+        *state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        Some((*state >> 24) as u8)
+    };
+    let mut state = 7;
+    std::iter::from_fn(|| next(&mut state)).take(len).collect()
+}
+
+fn write_noise(engine: &Engine, lba: u64, len: usize) {
+    let data = noise(len);
+    let extent = block::Extent::new(block::Lba(lba), block::Blocks(len as u64 / 512));
+    let op = block::Op::Write {
+        extent,
+        data: &data,
+    };
+    execute(engine, op).expect("online");
+}
+
+/// Waits for a save that is as `is_it` says.
+fn await_save(engine: &Engine, is_it: impl Fn(&LastSaveView) -> bool) {
+    for _ in 0..1000 {
+        let last = view(engine).save.expect("defined").last;
+        if last.is_some_and(|last| is_it(&last)) {
+            return;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    panic!("it is not saved so");
+}
+
+#[test]
+fn regular_saves_are_increments_that_a_start_restores() {
+    let folder = Folder::new();
+    let engine = open(&folder);
+    define(
+        &engine,
+        &folder,
+        ", every = \"1s\", after_crash = \"restore\"",
+    );
+    write_noise(&engine, 0, 4 << 20);
+    await_save(&engine, |last| last.held_bytes == 4 << 20);
+    write_noise(&engine, 5, 512);
+    await_save(&engine, |last| last.increments == 1);
+    assert!(folder.join("rd0.save.inc1").exists());
+    crash(engine);
+    let engine = open(&folder);
+    assert_eq!(settled(&engine).contents, Contents::Present);
+    let extent = block::Extent::new(block::Lba(5), block::Blocks(1));
+    let data = &noise(512);
+    execute(&engine, block::Op::Compare { extent, data }).expect("as it was saved");
+    // The shutdown saves what has changed, and notes which save that is.
+    engine.save_volume(&name(), None, Force::No).expect("saved");
+    assert!(!folder.join("rd0.save.inc1").exists(), "one complete file");
+    write_noise(&engine, 9, 512);
+    shut_down(engine);
+    assert!(folder.join("rd0.save.inc1").exists());
+    let engine = open(&folder);
+    assert_eq!(settled(&engine).contents, Contents::Present);
+    let extent = block::Extent::new(block::Lba(9), block::Blocks(1));
+    execute(&engine, block::Op::Compare { extent, data }).expect("as it was saved");
     crash(engine);
 }

@@ -65,8 +65,11 @@ pub struct LastSaveView {
     /// How long it took; absent for one of an earlier process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
-    /// Length of the file.
+    /// Length of the file and its increments.
     pub file_bytes: u64,
+    /// How many increments there are beside the file.
+    #[serde(default)]
+    pub increments: u32,
     /// Bytes of the volume that it holds: all others are zeros.
     pub held_bytes: u64,
     /// Its number among the saves of the same contents.
@@ -132,6 +135,7 @@ impl LastSaveView {
             moment_unix_s: since_1970.map_or(0, |since| since.as_secs()),
             duration_ms: took.map(|took| took.as_millis() as u64),
             file_bytes: saved.file_bytes,
+            increments: saved.increments,
             held_bytes: saved.held_bytes,
             sequence: saved.id.sequence,
         }

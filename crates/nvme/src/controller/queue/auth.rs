@@ -30,9 +30,13 @@ pub(super) struct QueueAuth {
 impl QueueAuth {
     /// Of a queue that has connected at `now`.
     pub(super) fn new(now: Instant, authentication: &Authentication) -> Box<Self> {
-        let Authentication { credentials, names } = authentication.clone();
+        let Authentication {
+            credentials,
+            names,
+            concatenation,
+        } = authentication.clone();
         Box::new(Self {
-            auth: ControllerAuth::new(credentials, names),
+            auth: ControllerAuth::new(credentials, names).concatenating(concatenation),
             waiting: None,
             deadline: Some(now + Limits::AUTHENTICATION_TIMEOUT),
         })
@@ -161,6 +165,9 @@ impl Queue {
         };
         if let Some(outcome) = queue.auth.take_outcome() {
             backend.note_authentication(&outcome);
+        }
+        if let Some(key) = queue.auth.take_generated_key() {
+            backend.keep_generated_key(&key);
         }
         self.is_ended |= queue.auth.is_failed();
         if !queue.auth.is_proven() {

@@ -1,6 +1,6 @@
 //! Data from the host: executed as they arrive, or gathered.
 
-use block::Op;
+use block::{Op, OpKind};
 
 use super::Queue;
 use super::slot::{Slot, Stage};
@@ -36,7 +36,7 @@ impl Queue {
             return;
         }
         if let Some(namespace) = backend.namespace(sqe.nsid()) {
-            namespace.volume.prefetch(io::extent(sqe));
+            namespace.volume.prefetch(OpKind::Write, io::extent(sqe));
         }
     }
 

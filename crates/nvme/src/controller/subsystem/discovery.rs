@@ -44,10 +44,23 @@ pub struct DiscoveryRecord {
     pub service_port: u16,
     /// The portal (PORTID).
     pub portal: PortalNumber,
+    /// Whether hosts use TLS there.
+    pub secure_channel: SecureChannel,
     /// Entries of an admin queue, at most.
     pub admin_queue_depth_max: u16,
     /// The hosts that may see the record; `None` is all.
     pub visible_to: Option<Arc<dyn HostFilter>>,
+}
+
+/// What a record says of TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SecureChannel {
+    /// Nothing: there is none.
+    NotSpecified,
+    /// Hosts may use it.
+    Allowed,
+    /// Hosts must use it.
+    Required,
 }
 
 impl DiscoveryRecord {
@@ -80,6 +93,11 @@ impl DiscoveryRecord {
         } as u8;
         entry.subsystem_type = self.kind as u8;
         entry.requirements = DiscoveryEntry::REQUIREMENTS;
+        entry.requirements |= match self.secure_channel {
+            SecureChannel::NotSpecified => 0,
+            SecureChannel::Allowed => DiscoveryEntry::SECURE_CHANNEL_NOT_REQUIRED,
+            SecureChannel::Required => DiscoveryEntry::SECURE_CHANNEL_REQUIRED,
+        };
         entry.port = U16::new(self.portal.0);
         entry.controller = U16::new(ConnectData::CONTROLLER_ANY);
         entry.admin_sq_entries_max = U16::new(self.admin_queue_depth_max);
@@ -92,6 +110,8 @@ impl DiscoveryRecord {
         if self.transport == TransportType::Rdma {
             let address = RdmaAddress::connected(self.rdma_provider);
             entry.transport_specific = zerocopy::transmute!(address);
+        } else if self.secure_channel != SecureChannel::NotSpecified {
+            entry.transport_specific[0] = DiscoveryEntry::SECURITY_TLS_1_3;
         }
         entry
     }
@@ -107,6 +127,7 @@ impl DiscoveryRecord {
             && self.address == other.address
             && self.service_port == other.service_port
             && self.portal == other.portal
+            && self.secure_channel == other.secure_channel
             && self.admin_queue_depth_max == other.admin_queue_depth_max
     }
 }

@@ -28,6 +28,7 @@ fn record(kind: SubsystemType, name: &str, address: IpAddr) -> DiscoveryRecord {
         address,
         service_port: 4420,
         portal: PortalNumber(1),
+        secure_channel: SecureChannel::NotSpecified,
         admin_queue_depth_max: 128,
         visible_to: None,
     }
@@ -154,6 +155,30 @@ fn records_over_rdma_say_what_carries_it() {
         let specific = |at: usize| &entries[at].transport_specific;
         assert_eq!(specific(0)[..4], [1, prtype, 1, 0]);
         assert_eq!(specific(1), &[0; 256], "no security over TCP");
+    }
+    assert!(generations.is_sorted_by(|a, b| a < b), "{generations:?}");
+}
+
+#[test]
+fn records_over_tcp_say_whether_tls_is_used() {
+    let mut fixture = Fixture::discovery();
+    let admin = fixture.host();
+    let channels = [
+        (SecureChannel::NotSpecified, 0b100, 0),
+        (SecureChannel::Allowed, 0b110, 2),
+        (SecureChannel::Required, 0b101, 2),
+    ];
+    let mut generations = Vec::new();
+    for (secure_channel, requirements, security) in channels {
+        let record = DiscoveryRecord {
+            secure_channel,
+            ..nvm("a")
+        };
+        fixture.subsystem.set_discovery_records(vec![record]);
+        let (header, entries) = read(&mut fixture, &admin);
+        generations.push(header.generation.get());
+        assert_eq!(entries[0].requirements, requirements);
+        assert_eq!(entries[0].transport_specific[..2], [security, 0]);
     }
     assert!(generations.is_sorted_by(|a, b| a < b), "{generations:?}");
 }

@@ -145,12 +145,17 @@ pub(super) fn last_save(save: &SaveView) -> String {
         moment_unix_s,
         duration_ms,
         file_bytes,
+        increments,
         held_bytes,
         sequence,
     } = last;
+    let increments = match increments {
+        0 => String::new(),
+        count => format!(" with {count} increments"),
+    };
     let took = duration_ms.map(|ms| format!(", took {:.1?}", Duration::from_millis(ms)));
     format!(
-        "number {sequence}, {} ago: {} of data in {}{}",
+        "number {sequence}, {} ago: {} of data in {}{increments}{}",
         age(*moment_unix_s),
         bytes(*held_bytes),
         bytes(*file_bytes),

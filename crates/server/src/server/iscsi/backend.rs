@@ -28,7 +28,7 @@ use crate::iscsi::{IscsiTarget, Member, Negotiated, SharedSession};
 use crate::registry;
 use crate::unsent::Done;
 use crate::views::Views;
-use crate::{HostName, PortalGroup, Transport};
+use crate::{HostName, PortalAuth, PortalGroup, Transport};
 
 /// The portal of a connection.
 #[derive(Clone, Debug)]
@@ -36,8 +36,12 @@ pub(crate) struct IscsiPortalId {
     pub(crate) port: PortalNumber,
     pub(crate) transport: Transport,
     pub(crate) group: PortalGroup,
+    pub(crate) auth: PortalAuth,
     pub(crate) totals: Arc<Totals>,
 }
+
+/// How to fix that a portal refuses hosts without a secret.
+const NO_SECRET_HINT: &str = "the portal requires authentication, and the host has no CHAP secret; set one with `ramport host create NAME --chap-secret-file FILE`";
 
 /// The backend of one connection.
 pub(crate) struct IscsiBackend {
@@ -45,6 +49,9 @@ pub(crate) struct IscsiBackend {
     accepted: Accepted,
     transport: Transport,
     group: PortalGroup,
+    auth: PortalAuth,
+    /// Why the host was refused, if the portal requires a secret of it that it does not have.
+    refusal_hint: Option<&'static str>,
     binding: Option<Binding>,
     /// The login is done.
     is_admitted: bool,
@@ -78,6 +85,7 @@ impl IscsiBackend {
             port,
             transport,
             group,
+            auth,
             totals,
         } = portal;
         let sums = core.connection_opened(accepted.id, port, &totals);
@@ -86,6 +94,8 @@ impl IscsiBackend {
             accepted,
             transport,
             group,
+            auth,
+            refusal_hint: None,
             binding: None,
             is_admitted: false,
             views: Views::new(sums),
@@ -182,8 +192,13 @@ impl IscsiBackend {
 }
 
 impl Backend for IscsiBackend {
-    fn authentication(&mut self, initiator: &str, target: Option<&str>) -> Authentication {
-        self.core.authentication(self.who(initiator), target)
+    fn authentication(&mut self, initiator: &str, target: Option<&str>) -> Option<Authentication> {
+        let found = self.core.authentication(self.who(initiator), target);
+        if self.auth == PortalAuth::Required && found.initiator.is_none() {
+            self.refusal_hint = Some(NO_SECRET_HINT);
+            return None;
+        }
+        Some(found)
     }
 
     fn connection(&self) -> u64 {
@@ -284,6 +299,7 @@ impl Backend for IscsiBackend {
             target,
             peer = %self.accepted.peer,
             %status,
+            hint = self.refusal_hint,
             "a login was refused"
         );
     }

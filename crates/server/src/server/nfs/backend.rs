@@ -7,7 +7,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ::nfs::{Backend, Completed, Export, ExportId, Procedure, Refusal, ReplyCache};
+use ::nfs::{
+    Answer, Backend, Clients, Completed, Export, ExportId, Procedure, Refusal, ReplyCache,
+    WaitingCall,
+};
 use block::{OpKind, Pinned};
 use net::{Accepted, Attachment, CloseReason, Reactors};
 use nvme::controller::PortalNumber;
@@ -16,6 +19,7 @@ use volume::Charge;
 
 use super::super::Core;
 use super::super::connections::log_end;
+use super::waiting::Waiting;
 use crate::counters::{Batch, Counters, Totals};
 use crate::nfs::{FileCounters, Member, Share};
 use crate::registry::Member as RegistryMember;
@@ -51,6 +55,8 @@ pub(crate) struct NfsBackend {
     sums: Vec<Arc<Totals>>,
     /// Calls about no share.
     others: Arc<FileCounters>,
+    /// Calls that other threads execute.
+    waiting: Waiting,
     _charge: Charge,
     /// For the output that is kept while the peer does not read: charged when that first happens,
     /// since a peer that stalls once does it again.
@@ -66,8 +72,8 @@ struct Use {
     charge: Option<Charge>,
 }
 
-/// What the counters of a share are charged: 117 numbers for each of 28 procedures, rounded up.
-pub(super) const COUNTERS_BYTES: u64 = 28 << 10;
+/// What the counters of a share are charged: 117 numbers for each of 32 procedures, rounded up.
+pub(super) const COUNTERS_BYTES: u64 = 30 << 10;
 
 impl NfsBackend {
     pub(crate) fn new(
@@ -99,6 +105,7 @@ impl NfsBackend {
             io,
             sums,
             others,
+            waiting: Waiting::default(),
             _charge: charge,
             stall_charge: None,
         }
@@ -223,12 +230,7 @@ impl Backend for NfsBackend {
     fn each_export(&mut self, take: &mut dyn FnMut(&str, &[String])) {
         self.refresh();
         let address = self.accepted.peer.ip();
-        let known = self.shares.iter().filter(|share| share.is_for(address));
-        let mut known: Vec<_> = known.collect();
-        known.sort_by_key(|share| &share.name);
-        for share in known {
-            take(&share.export.path, &share.clients);
-        }
+        self.core.exports.each_for(address, take);
     }
 
     fn each_mount(&mut self, take: &mut dyn FnMut(&str, &[u8])) {
@@ -261,6 +263,30 @@ impl Backend for NfsBackend {
 
     fn with_replies(&mut self, use_cache: &mut dyn FnMut(&mut ReplyCache)) {
         self.core.exports.with_replies(use_cache);
+    }
+
+    fn with_clients(&mut self, use_clients: &mut dyn FnMut(&mut Clients)) {
+        self.core.exports.with_clients(use_clients);
+    }
+
+    fn charge_waiting(&mut self) -> bool {
+        self.waiting.charge(&self.core)
+    }
+
+    fn submit(&mut self, call: WaitingCall) -> Result<(), WaitingCall> {
+        let is_it = |used: &&Use| used.share.export.id == call.export();
+        let used = self.uses.iter().find(is_it);
+        match used.and_then(|used| used.share.workers.as_ref()) {
+            Some(workers) => {
+                let connection = (&self.core, &self.accepted, self.transport);
+                self.waiting.submit(call, workers, connection)
+            }
+            None => Err(call),
+        }
+    }
+
+    fn next_answer(&mut self) -> Option<Answer> {
+        self.waiting.next()
     }
 
     fn count(&mut self, completed: &Completed, now: Instant) {

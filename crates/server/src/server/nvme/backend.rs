@@ -9,7 +9,9 @@ use std::time::Instant;
 
 use block::{Access, HostIdentity, Pinned};
 use net::{Accepted, Attachment, CloseReason, Reactors};
-use nvme::auth::{AuthOutcome, Credentials, DhGroup, Exponentiation, Power};
+use nvme::auth::{
+    AuthOutcome, Concatenation, Credentials, DhGroup, Exponentiation, GeneratedKey, Power,
+};
 use nvme::controller::{
     Backend, CommandClass, Completed, ControllerId, NamespaceRef, OpenError, Origin, Permit,
     PortalNumber, Subsystem, WakeToken,
@@ -18,6 +20,7 @@ use nvme::wire::discovery::TransportType;
 use nvme::wire::{Nsid, Status};
 use rustix::rand::{GetRandomFlags, getrandom};
 use session::SourceId;
+use tls::{Identity, Key, Source};
 use uuid::Uuid;
 use volume::Charge;
 
@@ -25,11 +28,12 @@ use super::super::Core;
 use super::super::connections::log_end;
 use super::super::key_exchange::PowerSlot;
 use crate::counters::Totals;
+use crate::names::DISCOVERY_NQN;
 use crate::nvme_target::NvmeTarget;
 use crate::registry::Member;
 use crate::unsent::Done;
 use crate::views::Views;
-use crate::{HostName, TargetName, Transport};
+use crate::{HostName, PortalAuth, TargetName, Transport};
 
 /// The prefix of the Host Identifier in the name of a host that gave no name. It is not an NQN, so
 /// it matches no host definition.
@@ -40,6 +44,7 @@ const UNNAMED_PREFIX: &str = "unnamed:";
 pub(crate) struct NvmePortalId {
     pub(crate) port: PortalNumber,
     pub(crate) transport: Transport,
+    pub(crate) auth: PortalAuth,
     pub(crate) totals: Arc<Totals>,
 }
 
@@ -61,6 +66,15 @@ pub(crate) struct ConnectionBackend {
     input_charge: Option<Charge>,
     /// The power that an authentication waits for.
     power: PowerSlot,
+    /// Whose key TLS has proven, and for which target.
+    secured: Option<Identity>,
+    /// Whether the portal has TLS, so that keys may be generated for it.
+    concatenation: Concatenation,
+    /// What the host has to prove in its present authentication, or had to in its last one. The settings may
+    /// have changed since.
+    proving: Option<Arc<Credentials>>,
+    /// The key that the last authentication of this connection has generated.
+    generated: Option<Arc<Key>>,
 }
 
 /// The target that the host has named, and who it is.
@@ -76,6 +90,7 @@ impl ConnectionBackend {
         core: Arc<Core>,
         accepted: Accepted,
         portal: NvmePortalId,
+        concatenation: Concatenation,
         charge: Charge,
     ) -> Self {
         let sums = core.connection_opened(accepted.id, portal.port, &portal.totals);
@@ -90,7 +105,46 @@ impl ConnectionBackend {
             stall_charge: None,
             input_charge: None,
             power: PowerSlot::default(),
+            secured: None,
+            concatenation,
+            proving: None,
+            generated: None,
         }
+    }
+
+    /// A key of TLS proves one host for one target. A host that uses TLS must not connect under
+    /// another name or to another target.
+    fn check_secured(&self, subsystem_nqn: &str, host_nqn: &str) -> Result<(), OpenError> {
+        match &self.secured {
+            Some(proven)
+                if proven.host_nqn != host_nqn || proven.subsystem_nqn != subsystem_nqn =>
+            {
+                tracing::warn!(
+                    target = subsystem_nqn,
+                    host = host_nqn,
+                    peer = %self.accepted.peer,
+                    "rejected a host whose TLS identity is for {} and {}",
+                    proven.host_nqn,
+                    proven.subsystem_nqn
+                );
+                Err(OpenError::HostNotAllowed)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A portal that requires authentication rejects hosts that have no secret.
+    fn check_secret(&self, subsystem_nqn: &str, who: HostIdentity<'_>) -> Result<(), OpenError> {
+        if self.portal.auth != PortalAuth::Required || self.core.dhchap(who).is_some() {
+            return Ok(());
+        }
+        tracing::warn!(
+            target = subsystem_nqn,
+            host = who.name,
+            peer = %self.accepted.peer,
+            "rejected a host without a secret, since the portal requires authentication; set one with `ramport host create NAME --dhchap-secret-file FILE`"
+        );
+        Err(OpenError::HostNotAllowed)
     }
 
     fn target(&self) -> Option<&Arc<NvmeTarget>> {
@@ -115,6 +169,7 @@ impl Backend for ConnectionBackend {
         host_nqn: &str,
         host_id: [u8; 16],
     ) -> Result<Access, OpenError> {
+        self.check_secured(subsystem_nqn, host_nqn)?;
         let unnamed = format!("{UNNAMED_PREFIX}{}", Uuid::from_bytes(host_id));
         let is_unnamed = host_nqn.is_empty();
         let host_nqn = if is_unnamed { &unnamed } else { host_nqn };
@@ -151,6 +206,7 @@ impl Backend for ConnectionBackend {
             );
             return Err(OpenError::HostNotAllowed);
         }
+        self.check_secret(subsystem_nqn, who)?;
         if is_unnamed {
             tracing::warn!(
                 target = subsystem_nqn,
@@ -242,12 +298,53 @@ impl Backend for ConnectionBackend {
 
     fn credentials(&mut self) -> Option<Arc<Credentials>> {
         let binding = self.binding.as_ref()?;
-        // The discovery service has no name, and shows nothing but names and addresses.
-        binding.target.name()?;
-        self.core.dhchap(HostIdentity {
+        // The host was authenticated when this key was generated.
+        let source = self.secured.as_ref().map(|proven| proven.source);
+        if source == Some(Source::Generated) {
+            return None;
+        }
+        // The discovery service shows nothing but names and addresses: it authenticates hosts only where all have to.
+        if binding.target.name().is_none() && self.portal.auth == PortalAuth::ByHost {
+            return None;
+        }
+        self.proving = self.core.dhchap(HostIdentity {
             name: Some(binding.host.as_str()),
             address: self.accepted.peer.ip(),
-        })
+        });
+        self.proving.clone()
+    }
+
+    fn concatenation(&self) -> Concatenation {
+        let binding = self.binding.as_ref();
+        let host = binding.map(|binding| &binding.host);
+        let is_known = host.is_some_and(|host| self.core.dhchap_of(host).is_some());
+        // TLS within TLS is not possible.
+        if is_known && self.secured.is_none() {
+            self.concatenation
+        } else {
+            Concatenation::Refused
+        }
+    }
+
+    fn keep_generated_key(&mut self, key: &GeneratedKey) {
+        let Some(binding) = &self.binding else {
+            return;
+        };
+        let Some(target) = binding.target.name() else {
+            return;
+        };
+        let Ok(key) = Key::generated(key.as_bytes()) else {
+            return;
+        };
+        let Some(proven) = self.proving.clone() else {
+            return;
+        };
+        let keys = &self.core.generated_keys;
+        if let Some(replaced) = self.generated.take() {
+            keys.forget(&replaced);
+        }
+        let now = Instant::now();
+        self.generated = Some(keys.keep(&binding.host, target.as_str(), proven, key, now));
     }
 
     fn random(&mut self, bytes: &mut [u8]) {
@@ -274,7 +371,10 @@ impl Backend for ConnectionBackend {
         let Some(binding) = &self.binding else {
             return;
         };
-        let target = binding.target.name().map(TargetName::as_str);
+        let target = binding
+            .target
+            .name()
+            .map_or(DISCOVERY_NQN, TargetName::as_str);
         let (host, peer) = (&binding.host, self.accepted.peer);
         match outcome {
             AuthOutcome::Authenticated {
@@ -340,6 +440,19 @@ impl Attachment for ConnectionBackend {
         binding.is_some_and(|binding| binding.controller.is_some())
     }
 
+    fn handle_secured(&mut self, identity: &Identity) {
+        tracing::debug!(
+            connection = %self.accepted.id,
+            peer = %self.accepted.peer,
+            host = identity.host_nqn,
+            target = identity.subsystem_nqn,
+            suite = %identity.suite,
+            "a connection is encrypted"
+        );
+        self.core.generated_keys.connected(identity);
+        self.secured = Some(identity.clone());
+    }
+
     fn handle_sent(&mut self, now: Instant) {
         self.views.handle_sent(now);
     }
@@ -362,6 +475,9 @@ impl Attachment for ConnectionBackend {
 impl Drop for ConnectionBackend {
     fn drop(&mut self) {
         self.views.leave_all();
+        if let Some(identity) = &self.secured {
+            self.core.generated_keys.disconnected(identity);
+        }
         self.core.registry.connection_closed(self.accepted.id);
     }
 }

@@ -179,6 +179,21 @@ fn as_long_as_no_member_in_sync_can_be_used_the_record_stays_and_changes_fail() 
 }
 
 #[test]
+fn a_mirror_that_is_released_is_there_after_a_crash_though_its_members_were_used_otherwise() {
+    let it = Lasting::new();
+    it.bed.write(5, 1).expect("both take it");
+    it.bed.mirror.free_members();
+    assert!(it.bed.read(5).is_err());
+    assert_eq!(it.record().in_sync, ["m0", "m1"]);
+    // One of them is written by itself.
+    it.disk(1).fill(3 * 512, &[9; 512]);
+    let after = it.after_a_crash().expect("the record stays");
+    after.wait_until_in_sync();
+    assert_eq!(after.read(5), Ok(1));
+    assert_eq!(after.held(0, 3), after.held(1, 3));
+}
+
+#[test]
 fn a_mirror_that_ended_in_order_copies_nothing_and_a_removed_one_leaves_no_record() {
     let it = Lasting::new();
     it.bed.write(5, 1).expect("both take it");

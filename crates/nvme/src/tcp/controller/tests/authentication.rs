@@ -4,8 +4,8 @@ use std::sync::Mutex;
 
 use super::*;
 use crate::auth::{
-    AuthOutcome, AuthStep, Credentials, DhGroup, GroupPolicy, Hash, HostAuth, HostAuthError,
-    HostCredentials, Names, Secret, Seed,
+    AuthOutcome, AuthStep, Concatenation, Credentials, DhGroup, GroupPolicy, Hash, HostAuth,
+    HostAuthError, HostCredentials, Names, Secret, Seed,
 };
 use crate::controller::Subsystem;
 use crate::tcp::wire::{Dgst, Pda};
@@ -103,6 +103,7 @@ fn io(group: GroupPolicy) -> (Peer, Peer) {
     assert_eq!(authenticate(&mut admin, &mut host(1)), AuthStep::Done);
     assert!(admin.command(&enable(), &[]).1.is_success());
     let mut io = connection(&subsystem, 2, group);
+    io.backend.concatenation = Concatenation::Offered;
     let cqe = io.connect(1, controller, 128);
     assert!(cqe.status().is_success());
     assert_ne!(cqe.dw0() & CONNECT_AUTHENTICATION_REQUIRED, 0);
@@ -195,6 +196,37 @@ fn an_admin_queue_authenticates_again_and_goes_on_meanwhile() {
     let end = authenticate(&mut peer, &mut host(1));
     assert!(matches!(end, AuthStep::Failed(_)));
     assert!(peer.session.is_closing());
+}
+
+#[test]
+fn an_admin_queue_generates_a_key_for_tls_each_time_and_an_io_queue_none() {
+    let group = GroupPolicy::Only(DhGroup::Ffdhe2048);
+    let (mut io, mut admin) = io(group);
+    let mut other = connection(
+        &subsystem(Limits::default(), &[volume()]),
+        1,
+        GroupPolicy::Any,
+    );
+    other.backend.concatenation = Concatenation::Offered;
+    assert!(
+        other
+            .connect(0, ConnectData::CONTROLLER_ANY, 32)
+            .status()
+            .is_success()
+    );
+    for count in 1..3 {
+        let mut host = host(1).concatenating(Concatenation::Offered);
+        assert_eq!(authenticate(&mut other, &mut host), AuthStep::Done);
+        assert_eq!(other.backend.generated.len(), count);
+        assert_eq!(host.generated_key(), other.backend.generated.last());
+    }
+    // Not where the backend offers none, and not at I/O queues whatever the backend offers.
+    let error = HostAuthError::Rejected(FailureReason::SecureChannelMismatch);
+    for peer in [&mut admin, &mut io] {
+        let mut host = host(1).concatenating(Concatenation::Offered);
+        assert_eq!(authenticate(peer, &mut host), AuthStep::Failed(error));
+        assert!(peer.backend.generated.is_empty());
+    }
 }
 
 #[test]

@@ -1,9 +1,12 @@
 //! NVMe hosts that have to prove a secret: our own host at our own portals, over TCP and over RDMA in
 //! software.
 
+#[path = "../fixture/mod.rs"]
 mod fixture;
+mod hostile;
 
 use std::fs;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,7 +19,8 @@ use initiator::{
 };
 use server::{
     AllowedHost, ByteSize, DhChapDefinition, DhChapHash, DhChapSecret, DhGroup, DhGroupPolicy,
-    HostDefinition, HostPolicy, PortalDefinition, Server, ToldBy, Transport, VolumeSpec,
+    HostDefinition, HostPolicy, PortalAuth, PortalDefinition, Server, TlsPolicy, ToldBy, Transport,
+    VolumeSpec,
 };
 
 const MIB: u64 = 1 << 20;
@@ -124,6 +128,7 @@ fn host(hash: Option<DhChapHash>, group: DhGroupPolicy, byte: u8) -> HostDefinit
             hash,
             group,
         })),
+        tls: None,
     }
 }
 
@@ -234,6 +239,108 @@ fn a_secret_is_changed_while_two_are_valid() {
     assert!(fixture.try_tcp(&old).is_err());
     assert_eq!(fixture.try_tcp(&new), Ok(()));
     read(&mut queue).expect("a session goes on with the secret that it began with");
+}
+
+/// At a portal that requires authentication, over TCP and over RDMA.
+#[test]
+fn a_portal_can_require_authentication_of_all_for_discovery_too() {
+    let fixture = Fixture::new(None, DhGroupPolicy::NoGroup);
+    let stranger = "nqn.2025-01.io.ramport:stranger";
+    let any = HostPolicy::Any(Access::ReadWrite);
+    let name = NQN.parse().expect("a name");
+    let server = &fixture.server;
+    server.set_target_hosts(&name, any).expect("any host");
+    let discover = |portal: &PortalDefinition, host: &str, options: &str| {
+        let portal = PortalDefinition {
+            auth: PortalAuth::default(),
+            ..*portal
+        };
+        let url = format!("{portal}?hostnqn={host}{options}");
+        let url = url.parse().expect("a URL");
+        initiator::discover(&url, PATIENCE).map_err(|error| error.to_string())
+    };
+    let secrets = fixture.secrets(HOST_SECRET, CTRL_SECRET);
+    let wrong = fixture.secrets(3, CTRL_SECRET);
+    for portal in [fixture.tcp, fixture.rdma] {
+        let url = |portal: &PortalDefinition| {
+            let portal = PortalDefinition {
+                auth: PortalAuth::default(),
+                ..*portal
+            };
+            format!("{portal}/{NQN}?hostnqn={stranger}")
+        };
+        let attach = |portal: &PortalDefinition| {
+            let url = url(portal).parse().expect("a URL");
+            let attached = Device::connect(&url, &DeviceOptions::default());
+            attached.map(drop).map_err(|error| error.to_string())
+        };
+        assert_eq!(attach(&portal), Ok(()));
+        assert!(discover(&portal, stranger, "").is_ok() && discover(&portal, HOST, "").is_ok());
+
+        server.remove_portal(portal).expect("removes");
+        let required = PortalDefinition {
+            auth: PortalAuth::Required,
+            ..portal
+        };
+        let portal = server.add_portal(required).expect("a portal");
+        for refused in [
+            attach(&portal),
+            discover(&portal, stranger, "").map(drop),
+            discover(&portal, stranger, &secrets).map(drop),
+        ] {
+            let error = refused.expect_err("a host without a secret here");
+            assert!(error.contains("does not admit this host"), "{error}");
+        }
+        let error = discover(&portal, HOST, "").expect_err("no proof");
+        assert!(error.contains("requires DH-HMAC-CHAP"), "{error}");
+        let error = discover(&portal, HOST, &wrong).expect_err("a wrong secret");
+        assert!(error.contains("rejected the authentication"), "{error}");
+        let found = discover(&portal, HOST, &secrets).expect("proven");
+        assert!(found.iter().any(|record| record.subsystem_nqn == NQN));
+    }
+}
+
+#[test]
+fn authentication_is_required_only_where_there_is_one() {
+    let fixture = Fixture::new(None, DhGroupPolicy::NoGroup);
+    let nfs = PortalDefinition {
+        auth: PortalAuth::Required,
+        ..fixture::portal(Transport::Nfs, ([127, 0, 0, 1], 0))
+    };
+    let error = fixture.server.add_portal(nfs).expect_err("refused");
+    assert!(
+        error.to_string().contains("sec=sys of NFS proves nothing"),
+        "{error}"
+    );
+    let referral = PortalDefinition {
+        auth: PortalAuth::Required,
+        ..fixture::portal(Transport::NvmeTcp, ([192, 0, 2, 1], 4420))
+    };
+    assert!(fixture.server.add_referral(referral).is_err());
+}
+
+#[test]
+fn portals_that_admit_strangers_are_told_from_others() {
+    let at = |transport, address: &str, auth| PortalDefinition {
+        auth,
+        ..fixture::portal(transport, (address.parse::<IpAddr>().expect("one"), 1))
+    };
+    for address in ["127.0.0.1", "::1", "::ffff:127.0.0.1"] {
+        let local = at(Transport::NvmeTcp, address, PortalAuth::ByHost);
+        assert!(!local.admits_strangers(), "{address}");
+    }
+    for address in ["192.0.2.1", "0.0.0.0", "::"] {
+        for transport in [Transport::NvmeTcp, Transport::Iser, Transport::NfsRdma] {
+            assert!(at(transport, address, PortalAuth::ByHost).admits_strangers());
+        }
+        let required = at(Transport::Iscsi, address, PortalAuth::Required);
+        assert!(!required.admits_strangers(), "{address}");
+        for (tls, is_open) in [(TlsPolicy::Allowed, true), (TlsPolicy::Required, false)] {
+            let by_host = at(Transport::NvmeTcp, address, PortalAuth::ByHost);
+            let portal = PortalDefinition { tls, ..by_host };
+            assert_eq!(portal.admits_strangers(), is_open, "{portal}");
+        }
+    }
 }
 
 #[test]

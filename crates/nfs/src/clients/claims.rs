@@ -1,0 +1,110 @@
+//! What a client claims of a file: how it is opened, and which bytes are locked.
+
+use crate::status4::Status4;
+
+/// Names a file of any export: the bytes of its handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct FileKey(pub(crate) [u8; 32]);
+
+/// What an open does, and denies others to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ShareModes {
+    /// [`READ`](Self::READ), [`WRITE`](Self::WRITE) or both.
+    pub(crate) access: u8,
+    /// Any of them, or neither.
+    pub(crate) deny: u8,
+}
+
+impl ShareModes {
+    /// OPEN4_SHARE_ACCESS_READ and OPEN4_SHARE_DENY_READ.
+    pub(crate) const READ: u8 = 1;
+    /// OPEN4_SHARE_ACCESS_WRITE and OPEN4_SHARE_DENY_WRITE.
+    pub(crate) const WRITE: u8 = 2;
+
+    /// Whether two opens of different owners exclude each other.
+    pub(super) const fn conflicts(self, other: Self) -> bool {
+        self.access & other.deny != 0 || self.deny & other.access != 0
+    }
+
+    pub(super) const fn with(self, other: Self) -> Self {
+        Self {
+            access: self.access | other.access,
+            deny: self.deny | other.deny,
+        }
+    }
+
+    pub(super) const fn contains(self, other: Self) -> bool {
+        self.access & other.access == other.access && self.deny & other.deny == other.deny
+    }
+}
+
+/// Whether a lock excludes readers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum LockKind {
+    /// READ_LT: shared.
+    Read = 1,
+    /// WRITE_LT: exclusive.
+    Write = 2,
+}
+
+/// Bytes of a file, the last one included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LockRange {
+    first: u64,
+    last: u64,
+}
+
+impl LockRange {
+    /// `length` bytes from `offset` on; the largest length means up to the end of the file, wherever that is.
+    pub(crate) fn new(offset: u64, length: u64) -> Result<Self, Status4> {
+        let last = match length {
+            0 => return Err(Status4::Invalid),
+            u64::MAX => u64::MAX,
+            _ => offset.checked_add(length - 1).ok_or(Status4::Invalid)?,
+        };
+        Ok(Self {
+            first: offset,
+            last,
+        })
+    }
+
+    /// Offset and length, as on the wire.
+    pub(crate) const fn offset_and_length(self) -> (u64, u64) {
+        let length = match self.last {
+            u64::MAX => u64::MAX,
+            last => last - self.first + 1,
+        };
+        (self.first, length)
+    }
+
+    pub(super) const fn overlaps(self, other: Self) -> bool {
+        self.first <= other.last && other.first <= self.last
+    }
+
+    /// Whether two ranges overlap or follow each other without a gap.
+    pub(super) const fn touches(self, other: Self) -> bool {
+        self.first <= other.last.saturating_add(1) && other.first <= self.last.saturating_add(1)
+    }
+
+    /// Both, and what is between them.
+    pub(super) fn joined(self, other: Self) -> Self {
+        Self {
+            first: self.first.min(other.first),
+            last: self.last.max(other.last),
+        }
+    }
+
+    /// What is left of it in front of and behind `other`, which it overlaps.
+    pub(super) fn without(self, other: Self) -> impl Iterator<Item = Self> {
+        let front = (self.first < other.first).then(|| Self {
+            first: self.first,
+            last: other.first - 1,
+        });
+        let back = (self.last > other.last).then(|| Self {
+            first: other.last + 1,
+            last: self.last,
+        });
+        front.into_iter().chain(back)
+    }
+}

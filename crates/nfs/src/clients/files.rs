@@ -1,0 +1,109 @@
+//! What is open and locked of one file, by all clients.
+
+use super::claims::{LockKind, LockRange, ShareModes};
+use super::stateid::{StateKind, StateUse};
+
+/// A client, and the number of one of its states.
+pub(super) type Holder = (u64, u32);
+
+/// The opens and locks of a file.
+#[derive(Debug, Default)]
+pub(super) struct FileState {
+    pub(super) opens: Vec<Open>,
+    pub(super) lockers: Vec<FileLocker>,
+    /// In no order. Those of one locker neither overlap nor touch with the same kind.
+    pub(super) ranges: Vec<HeldRange>,
+}
+
+/// An open of one open owner.
+#[derive(Debug)]
+pub(super) struct Open {
+    pub(super) holder: Holder,
+    pub(super) owner: Box<[u8]>,
+    pub(super) modes: ShareModes,
+}
+
+/// A lock owner.
+#[derive(Debug)]
+pub(super) struct FileLocker {
+    pub(super) holder: Holder,
+    /// The number of the open that it locks with.
+    pub(super) open: u32,
+    pub(super) owner: Box<[u8]>,
+}
+
+/// A locked range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct HeldRange {
+    pub(super) holder: Holder,
+    pub(super) kind: LockKind,
+    pub(super) range: LockRange,
+}
+
+impl FileState {
+    pub(super) const fn open_count(&self) -> usize {
+        self.opens.len()
+    }
+
+    pub(super) const fn is_unused(&self) -> bool {
+        self.opens.is_empty() && self.lockers.is_empty()
+    }
+
+    /// Removes what a client holds.
+    pub(super) fn remove_client(&mut self, client: u64) {
+        self.opens.retain(|open| open.holder.0 != client);
+        self.lockers.retain(|locker| locker.holder.0 != client);
+        self.ranges.retain(|held| held.holder.0 != client);
+    }
+
+    /// Removes a lock owner with its locks. Returns how many ranges these were.
+    pub(super) fn remove_locker(&mut self, client: u64, number: u32) -> usize {
+        let before = self.ranges.len();
+        let holder = (client, number);
+        self.lockers.retain(|locker| locker.holder != holder);
+        self.ranges.retain(|held| held.holder != holder);
+        before - self.ranges.len()
+    }
+
+    /// Whether a lock owner has locked anything.
+    pub(super) fn has_ranges(&self, client: u64, number: u32) -> bool {
+        self.ranges
+            .iter()
+            .any(|held| held.holder == (client, number))
+    }
+
+    /// Whether any open denies the use to everyone else.
+    pub(super) fn denies(&self, state_use: StateUse) -> bool {
+        self.opens.iter().any(|open| match state_use {
+            StateUse::Read => open.modes.deny & ShareModes::READ != 0,
+            StateUse::Write => open.modes.deny & ShareModes::WRITE != 0,
+        })
+    }
+
+    /// Whether a state is an open for writing, or the locks of one.
+    pub(super) fn may_write(&self, client: u64, number: u32, kind: StateKind) -> bool {
+        let open = match kind {
+            StateKind::Open => Some(number),
+            StateKind::Locks => self
+                .lockers
+                .iter()
+                .find(|locker| locker.holder == (client, number))
+                .map(|locker| locker.open),
+        };
+        open.and_then(|number| self.open(client, number))
+            .is_some_and(|open| open.modes.access & ShareModes::WRITE != 0)
+    }
+
+    /// An open, by its number.
+    pub(super) fn open(&self, client: u64, number: u32) -> Option<&Open> {
+        self.opens
+            .iter()
+            .find(|open| open.holder == (client, number))
+    }
+
+    /// The name of a lock owner.
+    pub(super) fn owner_of(&self, holder: Holder) -> Option<&[u8]> {
+        let locker = self.lockers.iter().find(|locker| locker.holder == holder);
+        locker.map(|locker| &*locker.owner)
+    }
+}

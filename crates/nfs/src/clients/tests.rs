@@ -1,0 +1,108 @@
+//! Bounds, and expiry in virtual time.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Instant;
+
+use super::*;
+
+const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+fn exchange(owner: &[u8]) -> Exchange<'_> {
+    Exchange {
+        principal: Principal {
+            address: HERE,
+            uid: 0,
+        },
+        owner,
+        verifier: [0; 8],
+        is_update: false,
+    }
+}
+
+const LIMITS: ChannelLimits = ChannelLimits {
+    request_bytes: 1 << 20,
+    reply_bytes: 1 << 20,
+    kept_bytes: 4096,
+    operations: 8,
+    requests: 64,
+};
+
+fn confirmed(clients: &mut Clients, now: Instant, owner: &[u8]) -> u64 {
+    let exchange = exchange(owner);
+    let id = clients.exchange(now, &exchange).expect("room").client;
+    let created = clients.create_session(now, exchange.principal, (id, 1), &LIMITS);
+    assert_eq!(created.map(|session| session.sequence), Ok(1));
+    clients.complete_reclaim(id).expect("once");
+    id
+}
+
+#[test]
+fn a_flood_of_client_ids_evicts_only_unconfirmed_ones() {
+    let (mut clients, now) = (Clients::new(1), Instant::now());
+    let id = confirmed(&mut clients, now, b"real");
+    for number in 0..1000_u32 {
+        let added = clients.exchange(now, &exchange(&number.to_be_bytes()));
+        added.expect("an unconfirmed one is evicted");
+    }
+    assert!(clients.clients.len() <= ADDRESS_CLIENTS_MAX);
+    assert_eq!(clients.check_open(id), Ok(()));
+}
+
+#[test]
+fn what_a_client_holds_is_bounded_and_freed_when_its_lease_expires() {
+    let (mut clients, now) = (Clients::new(1), Instant::now());
+    let id = confirmed(&mut clients, now, b"greedy");
+    let modes = ShareModes {
+        access: ShareModes::READ,
+        deny: 0,
+    };
+    let mut opened = 0_u32;
+    let refused = loop {
+        let mut key = [0; 32];
+        key[..4].copy_from_slice(&opened.to_be_bytes());
+        match clients.open(id, &[7; OWNER_BYTES_MAX], FileKey(key), modes) {
+            Ok(_) => opened += 1,
+            Err(status) => break status,
+        }
+    };
+    assert_eq!(refused, Status4::NoSpace);
+    assert!(clients.used_bytes <= CLIENT_BYTES_MAX && opened > 1000);
+    assert_eq!(clients.count().opens, opened as usize);
+    let shown = clients.at(HERE);
+    assert_eq!(shown[0].name, "greedy");
+    assert_eq!((shown[0].sessions, shown[0].opens), (1, opened as usize));
+    assert_eq!(clients.at([192, 0, 2, 1].into()), []);
+    let late = now + LEASE;
+    let next = clients.exchange(late, &exchange(b"next")).expect("room");
+    assert!(!next.is_confirmed);
+    assert_eq!(clients.count(), ClientCounts::default());
+    assert!(clients.files.is_empty());
+    clients.remove_client(next.client);
+    assert_eq!(clients.used_bytes, 0);
+}
+
+#[test]
+fn create_session_is_executed_once() {
+    let (mut clients, now) = (Clients::new(1), Instant::now());
+    let exchange = exchange(b"one");
+    let id = clients.exchange(now, &exchange).expect("room").client;
+    let principal = exchange.principal;
+    let first = clients.create_session(now, principal, (id, 1), &LIMITS);
+    let again = clients.create_session(now, principal, (id, 1), &LIMITS);
+    assert_eq!(first, again);
+    assert_eq!(clients.count().sessions, 1);
+    let misordered = clients.create_session(now, principal, (id, 3), &LIMITS);
+    assert_eq!(misordered, Err(Status4::MisorderedSequence));
+    assert_eq!(
+        clients.destroy_client(principal, id),
+        Err(Status4::ClientIdBusy)
+    );
+    let session = first.expect("created").id;
+    assert_eq!(clients.destroy_session(principal, session), Ok(()));
+    assert_eq!(
+        clients.destroy_session(principal, session),
+        Err(Status4::BadSession)
+    );
+    assert_eq!(clients.destroy_client(principal, id), Ok(()));
+    assert_eq!(clients.used_bytes, 0);
+}

@@ -1,0 +1,145 @@
+//! nfsstat4: how an operation of NFS version 4 ends.
+//!
+//! Read first: RFC 8881 section 15.1.
+
+use file_tree::{FileError, NameFault};
+
+use crate::xdr::Malformed;
+
+/// nfsstat4, as far as this server returns it. The names are the specification's, with words spelled out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Status4 {
+    Ok = 0,
+    NotOwner = 1,
+    NotFound = 2,
+    Io = 5,
+    NoSuchOffset = 6,
+    AccessDenied = 13,
+    Exists = 17,
+    OtherDevice = 18,
+    NotDirectory = 20,
+    IsDirectory = 21,
+    Invalid = 22,
+    TooLarge = 27,
+    NoSpace = 28,
+    ReadOnly = 30,
+    TooManyLinks = 31,
+    NameTooLong = 63,
+    NotEmpty = 66,
+    QuotaExceeded = 69,
+    Stale = 70,
+    BadHandle = 10_001,
+    BadCookie = 10_003,
+    NotSupported = 10_004,
+    TooSmall = 10_005,
+    ServerFault = 10_006,
+    BadType = 10_007,
+    Delay = 10_008,
+    Same = 10_009,
+    Denied = 10_010,
+    Locked = 10_012,
+    Grace = 10_013,
+    ShareDenied = 10_015,
+    ClientIdInUse = 10_017,
+    NoFileHandle = 10_020,
+    MinorVersionMismatch = 10_021,
+    StaleClientId = 10_022,
+    OldStateId = 10_024,
+    BadStateId = 10_025,
+    NotSame = 10_027,
+    SymbolicLink = 10_029,
+    AttributeNotSupported = 10_032,
+    NoGrace = 10_033,
+    BadXdr = 10_036,
+    LocksHeld = 10_037,
+    OpenMode = 10_038,
+    BadOwner = 10_039,
+    BadChar = 10_040,
+    BadName = 10_041,
+    IllegalOperation = 10_044,
+    BadSession = 10_052,
+    BadSlot = 10_053,
+    CompleteAlready = 10_054,
+    MisorderedSequence = 10_063,
+    SequencePosition = 10_064,
+    RequestTooBig = 10_065,
+    ReplyTooBig = 10_066,
+    ReplyTooBigToCache = 10_067,
+    RetryUncachedReply = 10_068,
+    TooManyOperations = 10_070,
+    NotInSession = 10_071,
+    ClientIdBusy = 10_074,
+    FalseRetry = 10_076,
+    NotOnlyOperation = 10_081,
+    WrongType = 10_083,
+    UnionNotSupported = 10_090,
+}
+
+impl From<Malformed> for Status4 {
+    fn from(Malformed: Malformed) -> Self {
+        Self::BadXdr
+    }
+}
+
+impl From<FileError> for Status4 {
+    fn from(error: FileError) -> Self {
+        match error {
+            FileError::NotOwner => Self::NotOwner,
+            FileError::NotFound => Self::NotFound,
+            FileError::AccessDenied => Self::AccessDenied,
+            FileError::Exists => Self::Exists,
+            FileError::NotDirectory => Self::NotDirectory,
+            FileError::IsDirectory => Self::IsDirectory,
+            FileError::Invalid => Self::Invalid,
+            FileError::TooLarge => Self::TooLarge,
+            FileError::NoSpace => Self::NoSpace,
+            FileError::QuotaExceeded => Self::QuotaExceeded,
+            FileError::ReadOnly => Self::ReadOnly,
+            FileError::TooManyLinks => Self::TooManyLinks,
+            FileError::NameTooLong => Self::NameTooLong,
+            FileError::NotEmpty => Self::NotEmpty,
+            FileError::Stale => Self::Stale,
+            FileError::BadCookie => Self::BadCookie,
+            FileError::NotSupported => Self::NotSupported,
+            // No operation of this version has a guard.
+            FileError::NotSynchronized => Self::ServerFault,
+            FileError::Busy => Self::Delay,
+            FileError::Io => Self::Io,
+        }
+    }
+}
+
+impl From<NameFault> for Status4 {
+    fn from(fault: NameFault) -> Self {
+        match fault {
+            NameFault::Empty => Self::Invalid,
+            NameFault::TooLong(_) => Self::NameTooLong,
+            NameFault::Dots => Self::BadName,
+            NameFault::ForbiddenByte => Self::BadChar,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_those_of_rfc_8881() {
+        for (status, number) in [
+            (Status4::ServerFault, 10_006),
+            (Status4::Denied, 10_010),
+            (Status4::ClientIdInUse, 10_017),
+            (Status4::BadStateId, 10_025),
+            (Status4::AttributeNotSupported, 10_032),
+            (Status4::BadXdr, 10_036),
+            (Status4::IllegalOperation, 10_044),
+            (Status4::BadSession, 10_052),
+            (Status4::FalseRetry, 10_076),
+            (Status4::WrongType, 10_083),
+        ] {
+            assert_eq!(status as u32, number);
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Operations on file handles and attributes.
+
+use file_tree::{Access, AttributeChanges, Attributes, FileError, FileKind, Mode, Timestamp};
+
+use super::attributes::{Subject, read_changes};
+use super::bitmap::Bitmap;
+use super::compound::Compound;
+use super::place::{Node, Place, ROOT_FILE, with_clients};
+use crate::Backend;
+use crate::clients::{StateId, StateUse};
+use crate::status4::Status4;
+use crate::v3::access_bits;
+use crate::xdr::{Reader, Writer};
+
+impl<B: Backend> Compound<'_, B> {
+    /// PUTFH (RFC 8881 section 18.19).
+    pub(super) fn put_handle(&mut self, arguments: &mut Reader<'_>) -> Result<(), Status4> {
+        let node = Node::read(arguments)?;
+        if let Node::File(handle) = node {
+            self.place(handle)?.attributes()?;
+        }
+        self.put(node)
+    }
+
+    /// GETFH (section 18.8).
+    pub(super) fn get_handle(&mut self, out: &mut Writer<'_>) -> Result<(), Status4> {
+        self.node()?.write(out);
+        Ok(())
+    }
+
+    /// SAVEFH (section 18.28).
+    pub(super) fn save(&mut self) -> Result<(), Status4> {
+        self.node()?;
+        self.at.saved = self.at.current;
+        Ok(())
+    }
+
+    /// RESTOREFH (section 18.27).
+    pub(super) fn restore(&mut self) -> Result<(), Status4> {
+        self.at.saved.node.ok_or(Status4::NoFileHandle)?;
+        self.at.current = self.at.saved;
+        Ok(())
+    }
+
+    /// GETATTR (section 18.7).
+    pub(super) fn get_attributes(
+        &mut self,
+        arguments: &mut Reader<'_>,
+        out: &mut Writer<'_>,
+    ) -> Result<(), Status4> {
+        let asked = Bitmap::read(arguments)?;
+        self.with_subject(|subject| {
+            subject.write(asked, out);
+            Ok(())
+        })
+    }
+
+    /// VERIFY and NVERIFY (sections 18.31 and 18.15). VERIFY fails with `failure` unless the attributes are the same,
+    /// NVERIFY if they are.
+    pub(super) fn verify(
+        &mut self,
+        arguments: &mut Reader<'_>,
+        failure: Status4,
+    ) -> Result<(), Status4> {
+        let is_same = self.with_subject(|subject| subject.is_same(arguments))?;
+        if is_same == (failure == Status4::Same) {
+            return Err(failure);
+        }
+        Ok(())
+    }
+
+    /// Calls `use_subject` with the current file.
+    fn with_subject<R>(
+        &mut self,
+        use_subject: impl FnOnce(&Subject<'_>) -> Result<R, Status4>,
+    ) -> Result<R, Status4> {
+        let node = self.node()?;
+        let Node::File(handle) = node else {
+            return use_subject(&Subject {
+                node,
+                attributes: self.root_attributes(),
+                mounted_on: ROOT_FILE.number,
+                tree: None,
+            });
+        };
+        let place = self.place(handle)?;
+        let attributes = place.attributes()?;
+        use_subject(&subject_of(&place, &attributes))
+    }
+
+    /// The attributes of the root above all exports. They change with the exports.
+    pub(super) fn root_attributes(&mut self) -> Attributes {
+        let (mut checksum, mut count) = (0, 0);
+        self.backend.each_export(&mut |path, _| {
+            checksum = crc32c::crc32c_append(checksum, path.as_bytes());
+            count += 1;
+        });
+        Attributes {
+            id: ROOT_FILE,
+            kind: FileKind::Directory,
+            mode: Mode::new(0o555),
+            links: count + 2,
+            uid: 0,
+            gid: 0,
+            size_bytes: count.into(),
+            used_bytes: 0,
+            accessed: Timestamp::default(),
+            modified: Timestamp::default(),
+            changed: Timestamp::default(),
+            change: checksum.into(),
+        }
+    }
+
+    /// ACCESS (section 18.1).
+    pub(super) fn access(
+        &mut self,
+        arguments: &mut Reader<'_>,
+        out: &mut Writer<'_>,
+    ) -> Result<(), Status4> {
+        const KNOWN: u32 = 0x3f;
+        let asked = arguments.u32()?;
+        let (kind, access, is_read_only) = match self.node()? {
+            Node::Root => {
+                let access = Access {
+                    read: true,
+                    write: false,
+                    execute: true,
+                };
+                (FileKind::Directory, access, true)
+            }
+            Node::File(handle) => {
+                let place = self.place(handle)?;
+                let kind = place.attributes()?.kind;
+                let access = place.tree().access(&place.caller(), place.file)?;
+                let is_read_only = place.export.options.read_only || place.tree().is_read_only();
+                (kind, access, is_read_only)
+            }
+        };
+        out.u32(asked & KNOWN);
+        out.u32(access_bits(kind, access, is_read_only) & asked);
+        Ok(())
+    }
+
+    /// SETATTR (section 18.30).
+    pub(super) fn set_attributes(
+        &mut self,
+        arguments: &mut Reader<'_>,
+        out: &mut Writer<'_>,
+    ) -> Result<(), Status4> {
+        let id = StateId::read(arguments)?;
+        let (changes, set) = read_changes(arguments)?;
+        let (handle, key) = self.current_file(Status4::ReadOnly)?;
+        if changes.size_bytes.is_some() {
+            let (client, id) = (self.client()?, self.meant(id)?);
+            with_clients(self.backend, |clients| {
+                clients.check_data(client, id, &key, StateUse::Write)
+            })??;
+        }
+        let place = self.place(handle)?;
+        if changes.size_bytes.is_some() && place.attributes()?.kind == FileKind::Directory {
+            return Err(Status4::IsDirectory);
+        }
+        if changes != AttributeChanges::default() {
+            place.change(|tree, caller| tree.set_attributes(caller, place.file, &changes, None))?;
+        }
+        set.write(out);
+        Ok(())
+    }
+
+    /// READLINK (section 18.24).
+    pub(super) fn read_link(&mut self, out: &mut Writer<'_>) -> Result<(), Status4> {
+        let (handle, _) = self.current_file(Status4::WrongType)?;
+        let room = self.room(out);
+        let place = self.place(handle)?;
+        let (mut fits, begin) = (true, out.len() + 4);
+        let mut len = 0;
+        let read = place
+            .tree()
+            .read_link(&place.caller(), place.file, &mut |path| {
+                fits = path.len() + 8 <= room;
+                if fits {
+                    len = path.len();
+                    out.opaque(path);
+                }
+            });
+        match read {
+            Ok(_) if fits => {
+                self.at.results.push(begin..begin + len);
+                Ok(())
+            }
+            Ok(_) => Err(Status4::ReplyTooBig),
+            Err(FileError::Invalid | FileError::IsDirectory) => Err(Status4::WrongType),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// SECINFO (section 18.29). The current file handle is used up.
+    pub(super) fn security_info(
+        &mut self,
+        arguments: &mut Reader<'_>,
+        out: &mut Writer<'_>,
+    ) -> Result<(), Status4> {
+        self.look_up(arguments)?;
+        self.write_flavors(out);
+        Ok(())
+    }
+
+    /// SECINFO_NO_NAME (section 18.45).
+    pub(super) fn security_info_no_name(
+        &mut self,
+        arguments: &mut Reader<'_>,
+        out: &mut Writer<'_>,
+    ) -> Result<(), Status4> {
+        match arguments.u32()? {
+            0 => drop(self.node()?),
+            1 => self.look_up_parent()?,
+            _ => return Err(Status4::BadXdr),
+        }
+        self.write_flavors(out);
+        Ok(())
+    }
+
+    /// Every export takes AUTH_SYS, and nothing else.
+    fn write_flavors(&mut self, out: &mut Writer<'_>) {
+        out.u32(1);
+        out.u32(crate::rpc::AUTH_SYS);
+        self.at.current.node = None;
+        self.at.current.state = None;
+    }
+}
+
+/// A file of an export as attributes show it.
+pub(super) fn subject_of<'a>(place: &Place<'a>, attributes: &Attributes) -> Subject<'a> {
+    let is_root = attributes.id == place.tree().root();
+    Subject {
+        node: place.node(attributes.id),
+        attributes: *attributes,
+        mounted_on: if is_root {
+            mount_point(place)
+        } else {
+            attributes.id.number
+        },
+        tree: Some(place.tree()),
+    }
+}
+
+/// The number of the entry below the root above all exports that an export hides.
+fn mount_point(place: &Place<'_>) -> u64 {
+    let [high, low] = [0, 8].map(|at| {
+        let bytes = place.export.id.0[at..at + 8].try_into();
+        u64::from_be_bytes(bytes.expect("it is 8 bytes"))
+    });
+    // The root itself has the number 1.
+    (high ^ low).max(ROOT_FILE.number + 1)
+}

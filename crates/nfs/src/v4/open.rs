@@ -1,0 +1,351 @@
+//! OPEN, OPEN_DOWNGRADE, CLOSE.
+//!
+//! Read first: RFC 8881 sections 18.2, 18.16 and 18.18.
+
+use file_tree::{AttributeChanges, Attributes, ExclusiveVerifier, FileError, Name, NewFile};
+
+use super::attributes::read_changes;
+use super::bitmap::Bitmap;
+use super::compound::Compound;
+use super::data::kind_status;
+use super::place::{Node, Place, key_of, with_clients};
+use crate::Backend;
+use crate::clients::{OWNER_BYTES_MAX, ShareModes, StateId};
+use crate::status4::Status4;
+use crate::v3::Handle;
+use crate::xdr::{Malformed, Reader, Writer};
+
+/// The arguments of OPEN.
+struct OpenArguments<'a> {
+    modes: ShareModes,
+    /// Which delegation the client wants. There are none.
+    wanted: u32,
+    owner: &'a [u8],
+    how: How,
+    claim: Claim<'a>,
+}
+
+/// createhow4.
+#[derive(Clone, Copy)]
+enum How {
+    /// The file exists.
+    Existing,
+    /// It is created unless it exists.
+    Unchecked(AttributeChanges, Bitmap),
+    /// It is created, and must not exist.
+    Guarded(AttributeChanges, Bitmap),
+    /// The same, unless it was created with this verifier.
+    Exclusive(ExclusiveVerifier, AttributeChanges, Bitmap),
+}
+
+/// open_claim4.
+#[derive(Clone, Copy)]
+enum Claim<'a> {
+    /// The entry of the current directory.
+    Entry(&'a [u8]),
+    /// The current file.
+    Current,
+    /// What the client had before the server's restart.
+    Previous,
+    /// A delegation, of which there are none.
+    Delegation,
+}
+
+/// The file to be opened.
+struct Target {
+    attributes: Attributes,
+    /// The change attribute of the directory before and after.
+    change: (u64, u64),
+    /// Whether this operation has created it, so that its mode does not restrict it.
+    is_created: bool,
+    /// Attributes that were set.
+    set: Bitmap,
+    /// It existed, and is to be emptied.
+    is_emptied: bool,
+}
+
+/// Flags of share_access beside READ and WRITE.
+const WANT_MASK: u32 = 0xff00;
+const WANT_NONE: u32 = 0x0400;
+const SIGNAL_FLAGS: u32 = 0x3_0000;
+/// OPEN4_RESULT_LOCKTYPE_POSIX: ranges of locks may be split and joined.
+const LOCKS_AS_POSIX: u32 = 4;
+
+impl<B: Backend> Compound<'_, B> {
+    /// OPEN. The file is the current one afterwards.
+    pub(super) fn open(
+        &mut self,
+        arguments: &mut Reader<'_>,
+        out: &mut Writer<'_>,
+    ) -> Result<(), Status4> {
+        let open = OpenArguments::read(arguments)?;
+        let client = self.client()?;
+        let node = self.node()?;
+        with_clients(self.backend, |clients| clients.check_open(client))??;
+        let (place_of, entry) = match (open.claim, node) {
+            (Claim::Entry(name), Node::File(handle)) => (handle, Some(Name::new(name)?)),
+            (Claim::Entry(name), Node::Root) => {
+                self.look_up_export(name)?;
+                return Err(Status4::IsDirectory);
+            }
+            (Claim::Current, Node::File(handle)) => (handle, None),
+            (Claim::Current, Node::Root) => return Err(Status4::IsDirectory),
+            (Claim::Previous, _) => return Err(Status4::NoGrace),
+            (Claim::Delegation, _) => return Err(Status4::NotSupported),
+        };
+        let place = self.place(place_of)?;
+        let target = match entry {
+            Some(name) => find(&place, name, open.how)?,
+            None => current(&place, open.how)?,
+        };
+        check(&place, &target, open.modes)?;
+        let handle = Handle {
+            file: target.attributes.id,
+            ..place_of
+        };
+        let (owner, modes) = (open.owner, open.modes);
+        let opened = with_clients(self.backend, |clients| {
+            clients.open(client, owner, key_of(handle), modes)
+        })??;
+        if target.is_emptied
+            && let Err(status) = self.empty(handle)
+        {
+            with_clients(self.backend, |clients| clients.undo_open(client, &opened))?;
+            return Err(status);
+        }
+        self.put(Node::File(handle))?;
+        self.at.current.state = Some(opened.id);
+        write_opened(opened.id, &target, open.wanted, out);
+        Ok(())
+    }
+
+    /// Cuts off the data of a file that was opened by a creation.
+    fn empty(&mut self, handle: Handle) -> Result<(), Status4> {
+        let changes = AttributeChanges {
+            size_bytes: Some(0),
+            ..AttributeChanges::default()
+        };
+        let place = self.place(handle)?;
+        place.change(|tree, caller| tree.set_attributes(caller, place.file, &changes, None))?;
+        Ok(())
+    }
+
+    /// OPEN_DOWNGRADE.
+    pub(super) fn downgrade(
+        &mut self,
+        arguments: &mut Reader<'_>,
+        out: &mut Writer<'_>,
+    ) -> Result<(), Status4> {
+        let id = StateId::read(arguments)?;
+        let _sequence = arguments.u32()?;
+        let (modes, _) = read_modes(arguments)?;
+        let (_, key) = self.current_file(Status4::BadStateId)?;
+        let (client, id) = (self.client()?, self.meant(id)?);
+        let id = with_clients(self.backend, |clients| {
+            clients.downgrade(client, id, &key, modes)
+        })??;
+        self.at.current.state = Some(id);
+        id.write(out);
+        Ok(())
+    }
+
+    /// CLOSE.
+    pub(super) fn close(
+        &mut self,
+        arguments: &mut Reader<'_>,
+        out: &mut Writer<'_>,
+    ) -> Result<(), Status4> {
+        let _sequence = arguments.u32()?;
+        let id = StateId::read(arguments)?;
+        let (_, key) = self.current_file(Status4::BadStateId)?;
+        let (client, id) = (self.client()?, self.meant(id)?);
+        with_clients(self.backend, |clients| {
+            if clients.file_of(client, id)? != key {
+                return Err(Status4::BadStateId);
+            }
+            clients.close(client, id)
+        })??;
+        self.at.current.state = Some(StateId::INVALID);
+        StateId::INVALID.write(out);
+        Ok(())
+    }
+}
+
+impl<'a> OpenArguments<'a> {
+    fn read(arguments: &mut Reader<'a>) -> Result<Self, Status4> {
+        let _sequence = arguments.u32()?;
+        let (modes, wanted) = read_modes(arguments)?;
+        let _client = arguments.u64()?;
+        let owner = arguments.opaque(OWNER_BYTES_MAX)?;
+        let how = match arguments.u32()? {
+            0 => How::Existing,
+            1 => How::read(arguments)?,
+            _ => return Err(Malformed.into()),
+        };
+        let claim = match arguments.u32()? {
+            0 => Claim::Entry(arguments.opaque(usize::MAX)?),
+            1 => {
+                let _delegation = arguments.u32()?;
+                Claim::Previous
+            }
+            4 => Claim::Current,
+            // What follows is not read, since the compound ends here.
+            2 | 3 | 5 | 6 => Claim::Delegation,
+            _ => return Err(Malformed.into()),
+        };
+        Ok(Self {
+            modes,
+            wanted,
+            owner,
+            how,
+            claim,
+        })
+    }
+}
+
+impl How {
+    fn read(arguments: &mut Reader<'_>) -> Result<Self, Status4> {
+        match arguments.u32()? {
+            0 => read_changes(arguments).map(|(changes, set)| Self::Unchecked(changes, set)),
+            1 => read_changes(arguments).map(|(changes, set)| Self::Guarded(changes, set)),
+            mode @ (2 | 3) => {
+                let verifier = ExclusiveVerifier(arguments.array()?);
+                let (changes, set) = if mode == 3 {
+                    read_changes(arguments)?
+                } else {
+                    Default::default()
+                };
+                Ok(Self::Exclusive(verifier, changes, set))
+            }
+            _ => Err(Malformed.into()),
+        }
+    }
+}
+
+/// share_access and share_deny. Returns the delegation that is wanted, too.
+fn read_modes(arguments: &mut Reader<'_>) -> Result<(ShareModes, u32), Status4> {
+    let (access, deny) = (arguments.u32()?, arguments.u32()?);
+    let wanted = access & WANT_MASK;
+    let known = u32::from(ShareModes::READ | ShareModes::WRITE);
+    let modes = ShareModes {
+        access: (access & known) as u8,
+        deny: (deny & known) as u8,
+    };
+    if modes.access == 0 || access & !(known | WANT_MASK | SIGNAL_FLAGS) != 0 || deny & !known != 0
+    {
+        return Err(Status4::Invalid);
+    }
+    Ok((modes, wanted))
+}
+
+/// The file that an entry names, created if that is asked for.
+fn find(place: &Place<'_>, name: Name<'_>, how: How) -> Result<Target, Status4> {
+    // A file that is created or removed by others between two steps is looked for once more.
+    const TRIES: usize = 3;
+    for _ in 0..TRIES {
+        let (new, changes, set) = match how {
+            How::Existing => return existing(place, name, false),
+            How::Guarded(changes, set) => (NewFile::Guarded, changes, set),
+            How::Exclusive(verifier, changes, set) => (NewFile::Exclusive(verifier), changes, set),
+            How::Unchecked(changes, set) => {
+                match existing(place, name, changes.size_bytes == Some(0)) {
+                    Err(Status4::NotFound) => (NewFile::Guarded, changes, set),
+                    found => return found,
+                }
+            }
+        };
+        let created =
+            place.change(|tree, caller| tree.create(caller, place.file, name, new, &changes));
+        match created {
+            Ok(created) => {
+                return Ok(Target {
+                    attributes: created.value.attributes,
+                    change: (created.before.change, created.after.change),
+                    is_created: true,
+                    set,
+                    is_emptied: false,
+                });
+            }
+            Err(Status4::Exists) if matches!(how, How::Unchecked(..)) => {}
+            Err(status) => return Err(status),
+        }
+    }
+    Err(Status4::Delay)
+}
+
+/// The existing file that an entry names.
+fn existing(place: &Place<'_>, name: Name<'_>, is_emptied: bool) -> Result<Target, Status4> {
+    let found = place.tree().lookup(&place.caller(), place.file, name)?;
+    let change = place.attributes()?.change;
+    Ok(Target {
+        attributes: found,
+        change: (change, change),
+        is_created: false,
+        set: Bitmap::default(),
+        is_emptied,
+    })
+}
+
+/// The current file.
+fn current(place: &Place<'_>, how: How) -> Result<Target, Status4> {
+    let How::Existing = how else {
+        return Err(Status4::Invalid);
+    };
+    let attributes = place.attributes()?;
+    Ok(Target {
+        attributes,
+        change: (attributes.change, attributes.change),
+        is_created: false,
+        set: Bitmap::default(),
+        is_emptied: false,
+    })
+}
+
+/// Checks that the file is regular, and that the user may open it like that.
+fn check(place: &Place<'_>, target: &Target, modes: ShareModes) -> Result<(), Status4> {
+    if let Some(status) = kind_status(target.attributes.kind) {
+        return Err(status);
+    }
+    if target.is_created {
+        return Ok(());
+    }
+    let writes = modes.access & ShareModes::WRITE != 0 || target.is_emptied;
+    if writes && (place.export.options.read_only || place.tree().is_read_only()) {
+        return Err(Status4::ReadOnly);
+    }
+    let access = place
+        .tree()
+        .access(&place.caller(), target.attributes.id)
+        .map_err(|error: FileError| Status4::from(error))?;
+    // A program that may only be executed is read for that.
+    let may_read = access.read || access.execute;
+    let reads = modes.access & ShareModes::READ != 0;
+    if reads && !may_read || writes && !access.write {
+        return Err(Status4::AccessDenied);
+    }
+    Ok(())
+}
+
+/// OPEN4resok.
+fn write_opened(id: StateId, target: &Target, wanted: u32, out: &mut Writer<'_>) {
+    const NONE: u32 = 0;
+    const NONE_WITH_REASON: u32 = 3;
+    const NOT_WANTED: u32 = 0;
+    const NOT_SUPPORTED: u32 = 3;
+    id.write(out);
+    out.bool(true);
+    out.u64(target.change.0);
+    out.u64(target.change.1);
+    out.u32(LOCKS_AS_POSIX);
+    target.set.write(out);
+    if wanted == 0 {
+        out.u32(NONE);
+        return;
+    }
+    out.u32(NONE_WITH_REASON);
+    out.u32(if wanted == WANT_NONE {
+        NOT_WANTED
+    } else {
+        NOT_SUPPORTED
+    });
+}

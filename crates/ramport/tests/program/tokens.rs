@@ -1,0 +1,153 @@
+//! REST over TCP as a person uses it: tokens, roles, TLS, the audit log; and what no core dump has.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::daemon::{Daemon, ramport};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A daemon that serves REST at a port of its own over TLS, and writes an audit log.
+fn start(name: &str, port: u16) -> Daemon {
+    let audit = std::env::temp_dir().join(format!("ramport-{name}-{}", std::process::id()));
+    let audit = audit.join("audit").display().to_string();
+    let address = format!("127.0.0.1:{port}");
+    Daemon::start_with(
+        name,
+        &[
+            "--api-listen",
+            &address,
+            "--api-tls",
+            "on",
+            "--audit-log",
+            &audit,
+        ],
+    )
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("an address").port()
+}
+
+/// A new token, in a file.
+fn token(daemon: &Daemon, role: &str) -> String {
+    let text = daemon.ok(&["token", "create", role, "--role", role]);
+    let file = daemon.folder.join(role);
+    fs::write(&file, text).expect("written");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("set");
+    file.to_str().expect("a plain path").to_owned()
+}
+
+fn over_tls(daemon: &Daemon, port: u16, token: &str, args: &[&str]) -> Output {
+    let api = format!("https://127.0.0.1:{port}");
+    ramport()
+        .args(["--api", &api, "--api-token-file", token, "--api-ca"])
+        .arg(daemon.folder.join("api-cert.pem"))
+        .args(args)
+        .output()
+        .expect("the program runs")
+}
+
+#[test]
+fn holders_of_tokens_do_what_their_role_includes_and_the_audit_log_has_it() {
+    let port = free_port();
+    let daemon = start("tokens", port);
+    let [reader, operator] = ["read-only", "operator"].map(|role| token(&daemon, role));
+    let told = daemon.mistake(&["token", "create", "operator", "--role", "operator"]);
+    assert!(told.contains("already exists"), "{told}");
+    let create = ["volume", "create", "rd0", "--size", "4M"];
+    let refused = over_tls(&daemon, port, &reader, &create);
+    assert_eq!(refused.status.code(), Some(2));
+    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(told.contains("needs operator"), "{told}");
+    let done = over_tls(&daemon, port, &operator, &create);
+    assert!(done.status.success(), "{done:?}");
+    let listed = over_tls(&daemon, port, &reader, &["volume", "ls"]);
+    assert!(String::from_utf8_lossy(&listed.stdout).contains("rd0"));
+    let tokens = daemon.json(&["token", "ls"]);
+    assert_eq!(tokens[0]["role"], "operator");
+    daemon.ok(&["token", "remove", "operator"]);
+    let refused = over_tls(&daemon, port, &operator, &["volume", "ls"]);
+    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(told.contains("token is missing or wrong"), "{told}");
+    // A stranger's certificate: the system's issuers signed none such.
+    let stranger = ramport()
+        .args(["--api", &format!("https://127.0.0.1:{port}")])
+        .args(["--api-token-file", &reader, "--api-ca"])
+        .arg(daemon.folder.join("read-only"))
+        .args(["volume", "ls"])
+        .output()
+        .expect("the program runs");
+    let told = String::from_utf8_lossy(&stranger.stderr).into_owned();
+    assert!(told.contains("--api-ca"), "{told}");
+
+    let lines = audit_lines(&daemon, |lines| {
+        lines
+            .iter()
+            .any(|line| line["fields"]["message"] == "done" && line["span"]["token"] == "operator")
+    });
+    let of = |outcome: &str, token: &str| {
+        let mut found = lines.iter();
+        found.find(|line| line["fields"]["message"] == outcome && line["span"]["token"] == token)
+    };
+    let done = of("done", "operator").expect("the operator's change");
+    assert_eq!(done["fields"]["request"], "POST /v1/volumes/rd0");
+    assert!(done["timestamp"].is_string(), "{done}");
+    let rejected = of("rejected", "read-only").expect("the reader's request");
+    assert_eq!(rejected["fields"]["status"], 403);
+    let text = lines.iter().map(Value::to_string).collect::<String>();
+    for file in [reader, operator] {
+        let secret = fs::read_to_string(file).expect("the token");
+        assert!(!text.contains(secret.trim()), "{text}");
+    }
+}
+
+/// The lines of the audit log, as soon as they are complete.
+fn audit_lines(daemon: &Daemon, is_complete: impl Fn(&[Value]) -> bool) -> Vec<Value> {
+    let begin = Instant::now();
+    loop {
+        let files = fs::read_dir(daemon.folder.join("audit")).expect("a folder");
+        let text: String = files
+            .map(|file| fs::read_to_string(file.expect("an entry").path()).expect("text"))
+            .collect();
+        let lines = text.lines().map(serde_json::from_str);
+        let lines: Result<Vec<Value>, _> = lines.collect();
+        match lines {
+            Ok(lines) if is_complete(&lines) => return lines,
+            _ => assert!(begin.elapsed() < PATIENCE, "{text}"),
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_daemon_that_is_aborted_leaves_no_core_dump() {
+    // One that does, where the machine writes any.
+    let shell = "ulimit -c unlimited; kill -ABRT $$";
+    let other = Command::new("sh")
+        .args(["-c", shell])
+        .current_dir(std::env::temp_dir())
+        .status();
+    let is_tried = other.expect("there is a shell").core_dumped();
+    let mut daemon = Daemon::start("core");
+    let pid = daemon.child.id();
+    let limited = Command::new("prlimit")
+        .args(["--pid", &pid.to_string(), "--core=unlimited"])
+        .status();
+    assert!(limited.expect("util-linux has prlimit").success());
+    let killed = Command::new("kill")
+        .args(["-ABRT", &pid.to_string()])
+        .status();
+    assert!(killed.expect("there is kill").success());
+    let ended = daemon.child.wait().expect("a child");
+    assert_eq!(ended.signal(), Some(6));
+    assert!(!ended.core_dumped(), "{ended:?}, others: {is_tried}");
+    daemon.restart();
+}

@@ -1,0 +1,429 @@
+//! NVMe/TCP portals with TLS: our own host at our own portals, and OpenSSL's client.
+
+mod fixture;
+
+use std::fs;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use block::testing::Turn;
+use block::{Access, Blocks, Extent, Lba};
+use initiator::{
+    CommandError, Device, DeviceOptions, Operation, Queue, Request, Slot, Url, WaitStrategy,
+};
+use rustix::net::{AddressFamily, SocketType};
+use server::{
+    AllowedHost, ByteSize, DhChapDefinition, DhChapHash, DhChapSecret, DhGroupPolicy,
+    HostDefinition, HostPolicy, PortalDefinition, Server, ServerError, TlsKey, TlsKeys, TlsPolicy,
+    TlsSuite, ToldBy, Transport, VolumeSpec,
+};
+
+const MIB: u64 = 1 << 20;
+const PATIENCE: Duration = Duration::from_secs(20);
+/// The names and the key of libnvme's test/psk.c, and the key that libnvme derives of them.
+const NQN: &str = "nqn.psk-test-subsys";
+const HOST: &str = "nqn.psk-test-host";
+const KEY: &str = "NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:";
+const PSK: &str = "05c6503551ad136e6ee32e6eeb3f6d500b69701d84ec71e328f65c7f51566f68";
+
+struct Fixture {
+    server: Server,
+    portal: PortalDefinition,
+    files: PathBuf,
+    _turn: Turn,
+}
+
+impl Fixture {
+    /// A server with a volume that one host may use, which has a key.
+    fn new(tls: TlsPolicy, key: TlsKey) -> Self {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let turn = Turn::shared();
+        let config = fixture::config(1, 256 * MIB);
+        let server = fixture::start(config, "rd0", &VolumeSpec::thin(ByteSize(16 * MIB)));
+        server.create_host(host(key, None)).expect("a host");
+        let listed = HostPolicy::Listed(vec![AllowedHost {
+            host: HOST.parse().expect("a name"),
+            access: Access::ReadWrite,
+            luns: None,
+        }]);
+        fixture::offer(&server, NQN, "rd0", listed);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let portal = PortalDefinition {
+            tls,
+            ..fixture::portal(Transport::NvmeTcp, ([127, 0, 0, 1], 0))
+        };
+        let files = std::env::temp_dir().join(format!("tls-{}-{number}", std::process::id()));
+        fs::create_dir_all(&files).expect("a folder");
+        Self {
+            portal: server.add_portal(portal).expect("a free port"),
+            server,
+            files,
+            _turn: turn,
+        }
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.portal.address
+    }
+
+    /// Attaches with a key, or plain, and reads what it has written.
+    fn try_with(&self, key: Option<&TlsKey>, host: &str) -> Result<(), String> {
+        let (_device, mut queue) = self.attach(key, host)?;
+        carry(&mut queue).map_err(|error| format!("{error:?}"))
+    }
+
+    /// From now on the host has to prove this.
+    fn prove(&self, secret: &DhChapSecret, group: DhGroupPolicy) {
+        let mut host = host(key(1, TlsSuite::Aes128GcmSha256), None);
+        host.dhchap = Some(Arc::new(DhChapDefinition {
+            secret: secret.clone(),
+            other_secret: None,
+            controller_secret: None,
+            hash: None,
+            group,
+        }));
+        self.server.change_host(host).expect("changes");
+    }
+
+    /// Attaches by TLS with a key that the authentication generates.
+    fn attach_generating(
+        &self,
+        secret: &DhChapSecret,
+        hash: DhChapHash,
+    ) -> Result<(Device, Queue), String> {
+        let path = self.files.join("secret");
+        fs::write(&path, format!("{}\n", *secret.reveal())).expect("writes");
+        let path = path.display();
+        let options = format!("tls=generated&dhchap-hash={hash}&dhchap-secret-file={path}");
+        self.attach_with(HOST, &format!("&{options}"))
+    }
+
+    fn attach(&self, key: Option<&TlsKey>, host: &str) -> Result<(Device, Queue), String> {
+        let option = key.map_or(String::new(), |key| {
+            let path = self.files.join("key");
+            fs::write(&path, format!("{}\n", *key.reveal())).expect("writes");
+            format!("&tls-psk-file={}", path.display())
+        });
+        self.attach_with(host, &option)
+    }
+
+    fn attach_with(&self, host: &str, option: &str) -> Result<(Device, Queue), String> {
+        let address = self.address();
+        let url: Url = format!("nvme+tcp://{address}/{NQN}?hostnqn={host}{option}")
+            .parse()
+            .expect("a URL");
+        let connected = Device::connect(&url, &options());
+        let mut device = connected.map_err(|error| error.to_string())?;
+        let queue = device.take_queues().remove(0);
+        Ok((device, queue))
+    }
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        drop(fs::remove_dir_all(&self.files));
+    }
+}
+
+fn options() -> DeviceOptions {
+    DeviceOptions {
+        buffer_bytes: MIB as usize,
+        ..DeviceOptions::default()
+    }
+}
+
+fn key(byte: u8, suite: TlsSuite) -> TlsKey {
+    TlsKey::new(&vec![byte; suite.hash_bytes()], Some(suite)).expect("a key")
+}
+
+fn host(key: TlsKey, other: Option<TlsKey>) -> HostDefinition {
+    HostDefinition {
+        name: HOST.parse().expect("a name"),
+        told_by: ToldBy::Name,
+        addresses: Vec::new(),
+        chap: None,
+        dhchap: None,
+        tls: Some(TlsKeys {
+            key: Arc::new(key),
+            other: other.map(Arc::new),
+        }),
+    }
+}
+
+/// Writes and reads commands of several lengths, and compares.
+fn carry(queue: &mut Queue) -> Result<(), CommandError> {
+    for (turn, blocks) in [1u32, 8, 33, 1024].into_iter().enumerate() {
+        let extent = Extent::new(Lba(7), Blocks(blocks.into()));
+        let len = blocks as usize * 512;
+        let byte_at = |at: usize| (at * 31 + at / 4096 + turn) as u8;
+        for (at, byte) in queue.buffer_mut(Slot(0))[..len].iter_mut().enumerate() {
+            *byte = byte_at(at);
+        }
+        execute(queue, Operation::Write, extent)?;
+        queue.buffer_mut(Slot(0))[..len].fill(0);
+        execute(queue, Operation::Read, extent)?;
+        let read = &queue.buffer_mut(Slot(0))[..len];
+        assert!(
+            (0..len).all(|at| read[at] == byte_at(at)),
+            "{blocks} blocks"
+        );
+    }
+    Ok(())
+}
+
+fn execute(queue: &mut Queue, operation: Operation, extent: Extent) -> Result<(), CommandError> {
+    let mut done = Vec::new();
+    let request = Request {
+        slot: Slot(0),
+        operation,
+        extent,
+    };
+    queue.submit(request).expect("the slot is free");
+    queue
+        .wait(WaitStrategy::Sleep, PATIENCE, &mut done)
+        .expect("the queue lives");
+    done[0].result
+}
+
+#[test]
+fn both_suites_carry_data_where_tls_is_required_or_allowed() {
+    for policy in [TlsPolicy::Required, TlsPolicy::Allowed] {
+        for suite in TlsSuite::ALL {
+            let fixture = Fixture::new(policy, key(1, suite));
+            let used = key(1, suite);
+            assert_eq!(fixture.try_with(Some(&used), HOST), Ok(()), "{suite}");
+        }
+    }
+}
+
+#[test]
+fn plain_hosts_are_served_where_tls_is_allowed_only() {
+    let ours = || key(1, TlsSuite::Aes128GcmSha256);
+    let fixture = Fixture::new(TlsPolicy::Allowed, ours());
+    assert_eq!(fixture.try_with(None, HOST), Ok(()));
+    let fixture = Fixture::new(TlsPolicy::Required, ours());
+    fixture.try_with(None, HOST).expect_err("refused");
+    let fixture = Fixture::new(TlsPolicy::Off, ours());
+    fixture.try_with(Some(&ours()), HOST).expect_err("refused");
+    assert_eq!(fixture.try_with(None, HOST), Ok(()));
+}
+
+#[test]
+fn wrong_keys_and_strangers_are_refused_and_others_go_on() {
+    let suite = TlsSuite::Aes256GcmSha384;
+    let fixture = Fixture::new(TlsPolicy::Required, key(1, suite));
+    let (_device, mut queue) = fixture
+        .attach(Some(&key(1, suite)), HOST)
+        .expect("attaches");
+    for (key, host) in [
+        (key(2, suite), HOST),
+        (key(1, TlsSuite::Aes128GcmSha256), HOST),
+        (key(1, suite), "nqn.2025-01.io.ramport:stranger"),
+    ] {
+        let error = fixture.try_with(Some(&key), host).expect_err("refused");
+        assert!(error.contains("handshake failed"), "{error}");
+    }
+    assert_eq!(carry(&mut queue), Ok(()));
+}
+
+#[test]
+fn either_key_is_accepted_while_it_is_changed() {
+    let suite = TlsSuite::Aes128GcmSha256;
+    let fixture = Fixture::new(TlsPolicy::Required, key(1, suite));
+    let both = host(key(1, suite), Some(key(2, suite)));
+    fixture.server.change_host(both).expect("changes");
+    for byte in [1, 2] {
+        assert_eq!(fixture.try_with(Some(&key(byte, suite)), HOST), Ok(()));
+    }
+    let new = host(key(2, suite), None);
+    fixture.server.change_host(new).expect("changes");
+    let old = fixture.try_with(Some(&key(1, suite)), HOST);
+    old.expect_err("no longer valid");
+    assert_eq!(fixture.try_with(Some(&key(2, suite)), HOST), Ok(()));
+}
+
+/// Secure channel concatenation: the host has a secret, and no key.
+#[test]
+fn our_host_uses_tls_with_a_key_that_its_authentication_generates() {
+    for (policy, is_served) in [
+        (TlsPolicy::Allowed, true),
+        (TlsPolicy::Off, false),
+        (TlsPolicy::Required, false),
+    ] {
+        let fixture = Fixture::new(policy, key(1, TlsSuite::Aes128GcmSha256));
+        for (hash, byte) in [(DhChapHash::Sha256, 7), (DhChapHash::Sha384, 8)] {
+            let secret = DhChapSecret::new(&[byte; 32], None).expect("a secret");
+            fixture.prove(&secret, DhGroupPolicy::Any);
+            let attached = fixture.attach_generating(&secret, hash);
+            assert_eq!(attached.is_ok(), is_served, "{policy} {:?}", attached.err());
+            let Ok((_device, mut queue)) = attached else {
+                continue;
+            };
+            assert_eq!(carry(&mut queue), Ok(()));
+            // Another secret generates nothing, and no group no key.
+            let other = DhChapSecret::new(&[9; 32], None).expect("a secret");
+            fixture
+                .attach_generating(&other, hash)
+                .expect_err("another secret");
+            fixture.prove(&secret, DhGroupPolicy::NoGroup);
+            fixture
+                .attach_generating(&secret, hash)
+                .expect_err("no group");
+            assert_eq!(carry(&mut queue), Ok(()));
+        }
+    }
+}
+
+#[test]
+fn a_thousand_half_open_handshakes_are_bounded_slow_no_one_and_end() {
+    let suite = TlsSuite::Aes128GcmSha256;
+    let fixture = Fixture::new(TlsPolicy::Required, key(1, suite));
+    let (_device, mut queue) = fixture
+        .attach(Some(&key(1, suite)), HOST)
+        .expect("attaches");
+    let before_bytes = resident_bytes();
+    let started = Instant::now();
+    let sources = [2, 3].map(|last| Ipv4Addr::new(127, 0, 0, last));
+    let half = half_open(&fixture, sources);
+    // Neither a host that is connected nor one that connects is affected.
+    assert_eq!(carry(&mut queue), Ok(()));
+    assert_eq!(fixture.try_with(Some(&key(1, suite)), HOST), Ok(()));
+    let elapsed = started.elapsed();
+    assert!(elapsed < HALF_OPEN_TIME / 2, "{elapsed:?}");
+    let grown_bytes = resident_bytes().saturating_sub(before_bytes);
+    assert!(
+        grown_bytes < HALF_OPEN_MEMORY_MAX_BYTES,
+        "{grown_bytes} bytes"
+    );
+    // One address may have 512 of its 600 connections.
+    let kept = loop {
+        let kept = half.iter().filter(|stream| is_open(stream)).count();
+        if kept <= 2 * 512 || started.elapsed() > HALF_OPEN_TIME / 2 {
+            break kept;
+        }
+        thread::sleep(Duration::from_millis(20));
+    };
+    assert_eq!(kept, 2 * 512);
+    // The time limit of handshakes ends these.
+    while half.iter().any(is_open) {
+        assert!(started.elapsed() < 2 * HALF_OPEN_TIME);
+        thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(carry(&mut queue), Ok(()));
+}
+
+/// How long a handshake may take.
+const HALF_OPEN_TIME: Duration = Duration::from_secs(10);
+
+/// Whether the peer has not closed a connection. Discards what the peer has sent.
+fn is_open(mut stream: &TcpStream) -> bool {
+    stream.set_nonblocking(true).expect("a socket");
+    let mut reply = [0; 4096];
+    loop {
+        match stream.read(&mut reply) {
+            Ok(1..) => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
+            Ok(0) | Err(_) => return false,
+        }
+    }
+}
+
+/// What 1200 handshakes may take, of both sides.
+const HALF_OPEN_MEMORY_MAX_BYTES: u64 = 192 * MIB;
+
+/// 600 connections of each address. Half of them send the start of a record of 16 KiB, the others a genuine first
+/// message, and nothing else.
+fn half_open(fixture: &Fixture, sources: [Ipv4Addr; 2]) -> Vec<TcpStream> {
+    let hello = hello();
+    let connections = sources
+        .into_iter()
+        .flat_map(|source| (0..600).map(move |number| (source, number)));
+    let open = |(source, number): (Ipv4Addr, u32)| {
+        let mut stream = connect_from(source, fixture.address());
+        let bytes = if number % 2 == 0 {
+            &[22, 3, 1, 64, 0, 1][..]
+        } else {
+            &hello
+        };
+        // The server may have closed it.
+        drop(stream.write_all(bytes));
+        stream
+    };
+    connections.map(open).collect()
+}
+
+/// The first message of a host that has the key.
+fn hello() -> Vec<u8> {
+    let provider = tls::Provider::load().expect("OpenSSL 3 is installed where tests run");
+    let mut hello = Vec::new();
+    let handshake = tls::ClientHandshake::new(
+        &provider,
+        &key(1, TlsSuite::Aes128GcmSha256),
+        tls::Version::One,
+        tls::Derivation::Specified,
+        (HOST, NQN),
+        &mut hello,
+    );
+    handshake.expect("begins");
+    hello
+}
+
+fn connect_from(source: Ipv4Addr, to: SocketAddr) -> TcpStream {
+    let socket =
+        rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+    rustix::net::bind(&socket, &SocketAddr::from((source, 0))).expect("binds");
+    rustix::net::connect(&socket, &to).expect("connects");
+    TcpStream::from(socket)
+}
+
+/// The memory of this process.
+fn resident_bytes() -> u64 {
+    let status = fs::read_to_string("/proc/self/statm").expect("Linux has it");
+    let pages = status.split_whitespace().nth(1).expect("the second number");
+    pages.parse::<u64>().expect("a number") * rustix::param::page_size() as u64
+}
+
+#[test]
+fn tls_is_for_nvme_over_tcp() {
+    let fixture = Fixture::new(TlsPolicy::Off, key(1, TlsSuite::Aes128GcmSha256));
+    let iscsi = PortalDefinition {
+        tls: TlsPolicy::Required,
+        ..fixture::portal(Transport::Iscsi, ([127, 0, 0, 1], 0))
+    };
+    let refused = fixture.server.add_portal(iscsi);
+    assert!(matches!(refused, Err(ServerError::NoTls(_))), "{refused:?}");
+}
+
+/// A host of another project: OpenSSL's client, with the key that libnvme derives.
+#[test]
+fn openssl_s_client_gets_an_answer_to_its_icreq() {
+    let fixture = Fixture::new(TlsPolicy::Required, KEY.parse().expect("a key"));
+    let mut client = Command::new("openssl")
+        .args(["s_client", "-quiet", "-ign_eof", "-tls1_3"])
+        .args(["-ciphersuites", "TLS_AES_128_GCM_SHA256", "-psk", PSK])
+        .args(["-psk_identity", &format!("NVMe0R01 {HOST} {NQN}")])
+        .args(["-connect", &fixture.address().to_string()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("openssl is installed where tests run");
+    // ICReq: type 0, header and PDU of 128 bytes, no options.
+    let mut icreq = [0; 128];
+    icreq[..8].copy_from_slice(&[0, 0, 128, 0, 128, 0, 0, 0]);
+    let mut stdin = client.stdin.take().expect("piped");
+    stdin.write_all(&icreq).expect("writes");
+    let mut icresp = [0; 128];
+    let mut stdout = client.stdout.take().expect("piped");
+    let read = stdout.read_exact(&mut icresp);
+    client.kill().expect("it runs");
+    client.wait().expect("it ends");
+    read.expect("an answer");
+    assert_eq!(icresp[..8], [1, 0, 128, 0, 128, 0, 0, 0]);
+}
