@@ -1,0 +1,1 @@
+//! BRP over a queue pair (RDMA).

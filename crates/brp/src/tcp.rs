@@ -1,0 +1,10 @@
+//! BRP over a byte stream (TCP).
+//!
+//! Read first: docs/brp.md, "Messages".
+
+mod host;
+mod stream;
+mod target;
+
+pub use host::{HostError, HostSession};
+pub use target::TargetSession;
