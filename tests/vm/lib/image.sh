@@ -2,7 +2,7 @@
 # initramfs that puts both together. Each is kept in $VM_DIR/image under a name
 # that holds the hash of what it is made from, so a changed list is a new file.
 #
-#   root-KEY.sqfs       Debian packages of guest/packages
+#   root-KEY.sqfs       Debian packages of guest/packages (image_release: of another list)
 #   kernel-KEY/         vmlinuz, modules.sqfs, early/ (modules of the initramfs), lacks (modules that this kernel has not)
 #   initrd-KEY.cpio     busybox, early modules, guest/initramfs, guest/init
 # shellcheck shell=bash
@@ -10,9 +10,12 @@
 IMAGE_SUITE=bookworm
 IMAGE_KERNEL_DEFAULT=linux-image-6.12-amd64
 IMAGE_KERNEL=${RAMPORT_VM_KERNEL:-$IMAGE_KERNEL_DEFAULT}
+IMAGE_PACKAGE_LIST=packages
+IMAGE_MODULE_LIST=modules
 # So many of guest/modules are loaded by the initramfs: those of its first line.
 IMAGE_EARLY_MODULES=4
 IMAGE_MIRROR=${RAMPORT_VM_MIRROR:-}
+IMAGE_MIRROR_DEFAULT=http://deb.debian.org/debian
 IMAGE_UNUSED_DAYS_MAX=30
 
 # Builds what is missing and sets IMAGE_ROOT, IMAGE_VMLINUZ, IMAGE_MODULES, IMAGE_INITRD and IMAGE_LACKS.
@@ -25,11 +28,11 @@ image_ready() {
   find "$dir" -mindepth 1 -maxdepth 1 -name '*.partial' -exec rm -rf {} +
   find "$dir" -mindepth 1 -maxdepth 1 -name '*-*' -mtime "+$IMAGE_UNUSED_DAYS_MAX" -exec rm -rf {} +
 
-  key=$(image_key root "$VM_TOP/guest/packages")
+  key=$(image_key "root $IMAGE_SUITE" "$VM_TOP/guest/$IMAGE_PACKAGE_LIST")
   IMAGE_ROOT=$dir/root-$key.sqfs
   [ -e "$IMAGE_ROOT" ] || image_build_root "$IMAGE_ROOT"
 
-  key=$(image_key "$IMAGE_KERNEL" "$VM_TOP/guest/modules")
+  key=$(image_key "$IMAGE_SUITE $IMAGE_KERNEL" "$VM_TOP/guest/$IMAGE_MODULE_LIST")
   local kernel=$dir/kernel-$key
   IMAGE_VMLINUZ=$kernel/vmlinuz IMAGE_MODULES=$kernel/modules.sqfs IMAGE_LACKS=$kernel/lacks
   [ -e "$kernel" ] || image_build_kernel "$kernel"
@@ -40,6 +43,22 @@ image_ready() {
   [ -e "$IMAGE_INITRD" ] || image_build_initrd "$kernel/early" "$IMAGE_INITRD"
   touch -c "$IMAGE_ROOT" "$kernel" "$IMAGE_INITRD"
   exec {lock}>&-
+}
+
+# image_release SUITE LIST: this process's guests are of that release of Debian from now on, with its kernel and with the packages and
+# modules of guest/packages-LIST and guest/modules-LIST.
+image_release() {
+  IMAGE_SUITE=$1 IMAGE_KERNEL=linux-image-amd64 IMAGE_PACKAGE_LIST=packages-$2 IMAGE_MODULE_LIST=modules-$2
+  IMAGE_MIRROR=${IMAGE_MIRROR:-$(image_host_mirror)}
+  image_ready
+}
+
+# Where this host's own Debian packages come from.
+image_host_mirror() {
+  local found
+  found=$(sed -n 's/^URIs: *//p; s/^deb \(\[[^]]*\] \)\?\([^ ]*\) .*/\2/p' /etc/apt/sources.list.d/debian.sources \
+    /etc/apt/sources.list 2> /dev/null | grep -m 1 '/debian/*$') || :
+  echo "${found:-$IMAGE_MIRROR_DEFAULT}"
 }
 
 # A hash over a word, the recipe in this file, and the contents of files (an
@@ -66,13 +85,14 @@ image_debian() {
       [ ! -s "$sources" ] || break
     done
   fi
-  mmdebstrap --quiet --aptopt='Acquire::Retries "3"' "$@" ${sources:+"$sources"}
+  # A mirror may be some weeks behind, which does not matter here.
+  mmdebstrap --quiet --aptopt='Acquire::Retries "3"' --aptopt='Acquire::Check-Valid-Until "false"' "$@" ${sources:+"$sources"}
 }
 
 image_build_root() {
   local packages
-  packages=$(image_list "$VM_TOP/guest/packages" | paste -sd ,)
-  report_note "building the guest's root image (once; minutes)"
+  packages=$(image_list "$VM_TOP/guest/$IMAGE_PACKAGE_LIST" | paste -sd ,)
+  report_note "building the guest's root image of $IMAGE_SUITE (once; minutes)"
   image_debian --variant=minbase --include="$packages" \
     --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
     --dpkgopt='path-exclude=/usr/share/locale/*' \
@@ -87,11 +107,15 @@ image_build_root() {
 # emulated decompression is slow.
 image_build_kernel() {
   local out=$1.partial tree=$1.partial/tree version
-  report_note "unpacking $IMAGE_KERNEL"
+  report_note "unpacking $IMAGE_KERNEL of $IMAGE_SUITE"
   mkdir -p "$out"
   image_debian --variant=extract --include="$IMAGE_KERNEL" "$IMAGE_SUITE" "$tree"
+  # Later releases have the modules below usr/lib alone.
+  mkdir -p "$tree/lib"
+  [ -e "$tree/lib/modules" ] || ln -s ../usr/lib/modules "$tree/lib/modules"
   version=$(ls "$tree/lib/modules")
-  cp "$tree"/boot/vmlinuz-* "$out/vmlinuz"
+  # Later releases have the kernel beside its modules.
+  cp "$(find "$tree/boot" "$tree/lib/modules/$version/" -maxdepth 1 -name 'vmlinuz*' 2> /dev/null | head -n 1)" "$out/vmlinuz"
   depmod -b "$tree" "$version"
 
   local keep=$out/keep base file
@@ -99,7 +123,7 @@ image_build_kernel() {
   mkdir -p "$base" "$out/early"
   ln -s usr/lib "$keep/lib"
   cp "$tree/lib/modules/$version"/modules.{builtin,builtin.modinfo,order} "$base/"
-  image_list "$VM_TOP/guest/modules" | image_modules "$tree" "$version" "$out/lacks" |
+  image_list "$VM_TOP/guest/$IMAGE_MODULE_LIST" | image_modules "$tree" "$version" "$out/lacks" |
     while read -r file; do
       install -D -m 644 "$file" "$base/${file#"$tree/lib/modules/$version/"}"
     done
@@ -107,7 +131,7 @@ image_build_kernel() {
   depmod -b "$keep" "$version"
   mksquashfs "$keep" "$out/modules.sqfs" -comp lz4 -noappend -no-progress -quiet -all-root
 
-  image_list "$VM_TOP/guest/modules" | head -n "$IMAGE_EARLY_MODULES" | image_modules "$keep" "$version" "$out/lacks-early" |
+  image_list "$VM_TOP/guest/$IMAGE_MODULE_LIST" | head -n "$IMAGE_EARLY_MODULES" | image_modules "$keep" "$version" "$out/lacks-early" |
     while read -r file; do
       cp "$file" "$out/early/"
       echo "${file##*/}" >> "$out/early/order"
@@ -131,7 +155,7 @@ image_modules() {
     elif [ "$entry" != "$name" ] || [ "$IMAGE_KERNEL" != "$IMAGE_KERNEL_DEFAULT" ]; then
       echo "$name" >> "$lacks"
     else
-      report_die "$IMAGE_KERNEL has no module $name, which tests/vm/guest/modules requires"
+      report_die "$IMAGE_KERNEL has no module $name, which tests/vm/guest/$IMAGE_MODULE_LIST requires"
     fi
   done | xargs modprobe -a -d "$tree" -S "$version" --show-depends |
     awk '$1 == "insmod" && !seen[$2]++ { print $2 }'

@@ -1,6 +1,6 @@
 # Runs the tests of one file of a suite: the functions test_* of suites/SUITE/FILE.sh, in order,
 # each in a process of its own with a time limit. A file may have the functions setup
-# and teardown, run before and after its tests. suite.sh has suite_start, which starts
+# and teardown, run before and after its tests. suite.sh has suite_start FILE, which starts
 # the guest and the peer and defines what the peer serves, and what the tests share.
 # shellcheck shell=bash
 
@@ -67,7 +67,7 @@ suite_run() {
   # shellcheck source=/dev/null
   . "$VM_TOP/suites/$SUITE/suite.sh"
   mkdir -p "$VM_STATE/log"
-  suite_start > "$VM_STATE/log/start"
+  suite_start "$2" > "$VM_STATE/log/start"
   suite_file "$2" "$3"
 }
 

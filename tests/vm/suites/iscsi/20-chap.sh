@@ -10,10 +10,15 @@ setup() {
   peer_namespace_add "$CLOSED" 0 closed
 }
 teardown() {
+  all_may_discover
   guest CLOSED="$CLOSED" <<< 'not_attached "$CLOSED" || detach "$CLOSED"'
   peer_target_remove "$CLOSED"
   peer_host_remove "$HOST_2"
 }
+
+# all_prove / all_may_discover: hosts of the first portal, at discovery too.
+all_prove() { daemon portal set "iscsi://$PEER_A:$PORT,$GROUP_A" --require-auth on; }
+all_may_discover() { daemon portal set "iscsi://$PEER_A:$PORT,$GROUP_A" --require-auth off; }
 
 # Of a script: `chap_login USER SECRET [USER SECRET]`, which answers as iscsiadm does.
 chap_guest() {
@@ -99,5 +104,36 @@ test_mutual_a_target_with_another_secret_is_left() {
   chap_guest << 'E'
 refused chap_login alice "$SECRET" ours not-that-of-the-target
 not_attached "$CLOSED"
+E
+}
+
+test_a_portal_can_require_the_proof_of_all() {
+  peer_host_chap "$HOST_2" alice "$SECRET"
+  all_prove
+  chap_guest << 'E'
+# The first name has no secret. Other portals let it use the other target.
+refused iscsiadm -m discovery -t sendtargets -p "$PEER_A:$PORT" -I default > /tmp/out 2>&1
+grep -F 'authorization failure' /tmp/out
+record "$IQN" "$PEER_A"
+unauthorized node "$IQN" "$PEER_A" --login
+not_attached "$IQN"
+node "$IQN" "$PEER_A" -o delete
+discovery() { iscsiadm -m discoverydb -t sendtargets -p "$PEER_A:$PORT" -I second "$@"; }
+discovery -o new > /dev/null
+discovery -o update -n discovery.sendtargets.auth.authmethod -v CHAP -n discovery.sendtargets.auth.username -v alice \
+  -n discovery.sendtargets.auth.password -v "$SECRET"
+discovery --discover > /tmp/found
+grep -F "$CLOSED" /tmp/found
+iscsiadm -m node -o delete
+chap_login alice "$SECRET"
+disk=$(eventually 15 device "$(session "$CLOSED" "$PEER_A" second)" 0)
+verified required "$disk" --rw=randwrite --bs=4k --iodepth=8 --size=1m
+detach "$CLOSED"
+E
+  all_may_discover
+  guest << 'E'
+iscsiadm -m discovery -t sendtargets -p "$PEER_A:$PORT" -I default > /tmp/found
+grep -F "$IQN" /tmp/found
+iscsiadm -m node -o delete
 E
 }

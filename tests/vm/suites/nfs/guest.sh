@@ -18,6 +18,37 @@ mounted_rdma() {
   mount -t nfs -o "vers=3,proto=rdma,port=$RDMA_PORT,mountport=$PORT,mountproto=tcp,nolock" "$PEER_A:/$1" /mnt/rdma
 }
 
+# mounted4 VERSION SHARE NAME [OPTION,...]: on /mnt/NAME, over TCP.
+mounted4() {
+  mkdir -p "/mnt/$3"
+  mount -t nfs -o "vers=$1,proto=tcp,port=$PORT${4:+,$4}" "$PEER_A:/$2" "/mnt/$3"
+}
+
+# locker_up: builds `locker`, which has its own locks of fcntl(2): locker try|hold r|w OFFSET LENGTH FILE.
+locker_up() {
+  cat > /tmp/locker.c << 'C'
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+int main(int count, char **words) {
+  struct flock lock = {0};
+  int file = open(words[5], O_RDWR);
+  lock.l_type = words[2][0] == 'w' ? F_WRLCK : F_RDLCK;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = atoll(words[3]);
+  lock.l_len = atoll(words[4]);
+  if (file < 0 || fcntl(file, F_SETLK, &lock) < 0) {
+    perror(words[5]);
+    return 1;
+  }
+  while (words[1][0] == 'h') pause();
+  return 0;
+}
+C
+  tcc -o /usr/bin/locker /tmp/locker.c
+}
+
 # again SHARE [OPTION,...]: mounted anew, so that nothing is cached.
 again() {
   umount "/mnt/$1"

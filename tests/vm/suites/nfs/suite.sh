@@ -1,4 +1,4 @@
-# NFS version 3 with Linux's client: what the tests of this suite share.
+# NFS with Linux's client: what the tests of this suite share.
 # shellcheck shell=bash disable=SC2034
 
 PORT=2049
@@ -9,7 +9,7 @@ SUITE_GUEST_FILES=("$VM_TOP/guest/rdma.sh")
 
 suite_start() {
   [ "$PEER" = ramport ] || report_die "the suite nfs needs --peer ramport"
-  suite_boot <<< 'modprobe -a nfsv3'
+  suite_boot <<< 'modprobe -a nfsv3 nfsv4'
   suite_define
 }
 
