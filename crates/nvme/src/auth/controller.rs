@@ -23,8 +23,8 @@ use super::hash::Digest;
 use super::response::Proof;
 use super::{Concatenation, DhGroup, GeneratedKey, GroupPolicy, Hash, Names, Secret, Seed};
 use crate::wire::auth::{
-    Challenge, Failure, FailureReason, MessageHeader, MessageKind, Negotiate, Reply, Success1,
-    Success2,
+    Challenge, Failure, FailureReason, MessageHeader, MessageKind, Negotiate, ProtocolDescriptor,
+    Reply, Success1, Success2,
 };
 
 /// What one host has to prove, and what controllers prove to it.
@@ -286,21 +286,16 @@ impl ControllerAuth {
         message: &[u8],
         seed: &Seed,
     ) -> Result<Option<Exponentiation>, FailureReason> {
-        let (negotiate, _) =
+        let (negotiate, others) =
             Negotiate::ref_from_prefix(message).map_err(|_| FailureReason::IncorrectPayload)?;
         let is_concatenated = match (negotiate.secure_channel, self.concatenation) {
             (Negotiate::NO_SECURE_CHANNEL, _) => false,
             (Negotiate::NEW_TLS_KEY, Concatenation::Offered) => true,
             _ => return Err(FailureReason::SecureChannelMismatch),
         };
-        if negotiate.protocols == 0 {
-            return Err(FailureReason::IncorrectPayload);
-        }
-        if negotiate.protocol != Negotiate::DH_HMAC_CHAP {
-            return Err(FailureReason::ProtocolNotUsable);
-        }
-        let hashes = negotiate.hashes.get(..usize::from(negotiate.hashes_len));
-        let groups = negotiate.groups.get(..usize::from(negotiate.groups_len));
+        let offer = find_offer(negotiate, others)?;
+        let hashes = offer.hashes.get(..usize::from(offer.hashes_len));
+        let groups = offer.groups.get(..usize::from(offer.groups_len));
         let (Some(hashes), Some(groups)) = (hashes, groups) else {
             return Err(FailureReason::IncorrectPayload);
         };
@@ -560,6 +555,25 @@ impl KeyExchange {
             _ => Err(FailureReason::IncorrectPayload),
         }
     }
+}
+
+/// What the host offers for DH-HMAC-CHAP. The message has to carry as many protocols as it announces, and
+/// nothing but zeros after them.
+fn find_offer<'a>(
+    negotiate: &'a Negotiate,
+    others: &'a [u8],
+) -> Result<&'a ProtocolDescriptor, FailureReason> {
+    let others_len = usize::from(negotiate.protocols).checked_sub(1);
+    let others_len = others_len.ok_or(FailureReason::IncorrectPayload)?;
+    let (others, padding) = <[ProtocolDescriptor]>::ref_from_prefix_with_elems(others, others_len)
+        .map_err(|_| FailureReason::IncorrectPayload)?;
+    if padding.iter().any(|&byte| byte != 0) {
+        return Err(FailureReason::IncorrectPayload);
+    }
+    std::iter::once(&negotiate.first)
+        .chain(others)
+        .find(|offer| offer.protocol == ProtocolDescriptor::DH_HMAC_CHAP)
+        .ok_or(FailureReason::ProtocolNotUsable)
 }
 
 /// The first function of the host's list that may be used. No cipher suite of TLS has SHA-512.

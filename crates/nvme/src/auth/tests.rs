@@ -278,15 +278,15 @@ fn negotiations_that_cannot_succeed_have_their_reasons() {
             FailureReason::IncorrectPayload,
         ),
         (
-            with(|message| message.protocol = 2),
+            with(|message| message.first.protocol = 2),
             FailureReason::ProtocolNotUsable,
         ),
         (
-            with(|message| message.hashes_len = 31),
+            with(|message| message.first.hashes_len = 31),
             FailureReason::IncorrectPayload,
         ),
         (
-            with(|message| message.groups_len = 255),
+            with(|message| message.first.groups_len = 255),
             FailureReason::IncorrectPayload,
         ),
     ];
@@ -295,6 +295,46 @@ fn negotiations_that_cannot_succeed_have_their_reasons() {
         tell(&mut controller, message.as_bytes());
         assert_eq!(failure(&ask(&mut controller)), reason);
         assert!(controller.is_failed());
+    }
+}
+
+#[test]
+fn a_negotiation_carries_as_many_protocols_as_it_announces_and_nothing_more() {
+    let usable = Negotiate::new(1, &[1], &[0]);
+    let first = usable.first.as_bytes();
+    let mut other = usable.first;
+    other.protocol = 0xC8;
+    let other = other.as_bytes();
+    let cut = &first[..first.len() - 1];
+    let zeros = &[0; 24][..];
+    let incorrect = Some(FailureReason::IncorrectPayload);
+    for (protocols, descriptors, reason) in [
+        (1, vec![first], None),
+        (1, vec![first, zeros], None),
+        (2, vec![other, first], None),
+        (3, vec![other, other, first], None),
+        (
+            2,
+            vec![other, other],
+            Some(FailureReason::ProtocolNotUsable),
+        ),
+        (2, vec![first], incorrect),
+        (255, vec![first, first], incorrect),
+        (2, vec![first, cut], incorrect),
+        (1, vec![first, first], incorrect),
+        (1, vec![first, zeros, &[1]], incorrect),
+        (0, vec![first], incorrect),
+    ] {
+        let mut header = usable.as_bytes()[..8].to_vec();
+        header[7] = protocols;
+        let message = [header, descriptors.concat()].concat();
+        let mut controller = small();
+        tell(&mut controller, &message);
+        let answer = ask(&mut controller);
+        match reason {
+            Some(reason) => assert_eq!(failure(&answer), reason, "{protocols}"),
+            None => assert_eq!(answer[..2], [1, 1], "a challenge: {protocols}"),
+        }
     }
 }
 

@@ -162,7 +162,7 @@ impl MessageHeader {
     }
 }
 
-/// AUTH_Negotiate with one protocol, 72 bytes.
+/// AUTH_Negotiate with its first protocol, 72 bytes. More descriptors may follow.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -174,7 +174,17 @@ pub struct Negotiate {
     pub secure_channel: u8,
     /// Number of Authentication Protocol Descriptors (NAPD).
     pub protocols: u8,
-    /// Authentication Protocol Identifier (AUTHID) of the first descriptor.
+    /// The first Authentication Protocol Descriptor.
+    pub first: ProtocolDescriptor,
+}
+
+/// An Authentication Protocol Descriptor, 64 bytes, with the fields of DH-HMAC-CHAP.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct ProtocolDescriptor {
+    /// Authentication Protocol Identifier (AUTHID).
     pub protocol: u8,
     reserved: u8,
     /// Hash Length List (HALEN): entries of [`Self::hashes`].
@@ -188,16 +198,20 @@ pub struct Negotiate {
 }
 
 const _: () = assert!(size_of::<Negotiate>() == 72);
-const _: () = assert!(std::mem::offset_of!(Negotiate, hashes) == 12);
+const _: () = assert!(size_of::<ProtocolDescriptor>() == 64);
+const _: () = assert!(std::mem::offset_of!(Negotiate, first) == 8);
+const _: () = assert!(std::mem::offset_of!(ProtocolDescriptor, hashes) == 4);
+
+impl ProtocolDescriptor {
+    /// [`Self::protocol`] of DH-HMAC-CHAP.
+    pub const DH_HMAC_CHAP: u8 = 1;
+}
 
 impl Negotiate {
     /// [`Self::secure_channel`]: no secure channel is concatenated (NOSC).
     pub const NO_SECURE_CHANNEL: u8 = 0;
     /// [`Self::secure_channel`]: a new key for TLS is generated (NEWTLSPSK).
     pub const NEW_TLS_KEY: u8 = 2;
-    /// [`Self::protocol`] of DH-HMAC-CHAP.
-    pub const DH_HMAC_CHAP: u8 = 1;
-
     /// A message that offers these functions and groups. There are at most 30 of each.
     pub fn new(transaction: u16, hashes: &[u8], groups: &[u8]) -> Self {
         let list = |entries: &[u8]| {
@@ -209,12 +223,14 @@ impl Negotiate {
             header: MessageHeader::new(MessageKind::Negotiate, transaction),
             secure_channel: Self::NO_SECURE_CHANNEL,
             protocols: 1,
-            protocol: Self::DH_HMAC_CHAP,
-            reserved: 0,
-            hashes_len: hashes.len() as u8,
-            groups_len: groups.len() as u8,
-            hashes: list(hashes),
-            groups: list(groups),
+            first: ProtocolDescriptor {
+                protocol: ProtocolDescriptor::DH_HMAC_CHAP,
+                reserved: 0,
+                hashes_len: hashes.len() as u8,
+                groups_len: groups.len() as u8,
+                hashes: list(hashes),
+                groups: list(groups),
+            },
         }
     }
 }
