@@ -179,7 +179,8 @@ impl SessionState {
 pub trait Backend {
     /// The secrets that a login to `target` (a discovery session if `None`) must prove; `None` if the initiator has no
     /// secret and the portal requires one: the login is refused. Called before the target is known to exist, so that
-    /// strangers cannot learn which targets exist.
+    /// strangers cannot learn which targets exist, and again when the initiator's response is checked and before the
+    /// session is opened, since secrets may change meanwhile.
     fn authentication(&mut self, initiator: &str, target: Option<&str>) -> Option<Authentication>;
 
     /// The connection's number, by which volumes name it when they complete its commands.

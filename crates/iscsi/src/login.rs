@@ -91,6 +91,8 @@ pub(crate) struct Login {
     cid: u16,
     authentication: Authentication,
     authenticated: bool,
+    /// The initiator has proven a secret.
+    has_proven: bool,
     chap: Chap,
     parameters: Parameters,
     declared: bool,
@@ -112,6 +114,7 @@ impl Login {
             cid: 0,
             authentication: Authentication::default(),
             authenticated: false,
+            has_proven: false,
             chap: Chap::Idle,
             parameters: Parameters::default(),
             declared: false,
@@ -243,13 +246,19 @@ impl Login {
         if self.target.is_none() && self.tsih != 0 {
             return Err(LoginStatus::SESSION_TYPE);
         }
-        self.authentication = backend
-            .authentication(&self.initiator, self.target.as_deref())
-            .ok_or(LoginStatus::AUTHENTICATION_FAILURE)?;
+        self.renew_secrets(backend)?;
         self.authenticated = self.authentication.initiator.is_none();
         if self.target.is_some() {
             answer.push("TargetPortalGroupTag", &backend.portal_group().to_string());
         }
+        Ok(())
+    }
+
+    /// Takes the secrets as they are now. They may change while an initiator logs in.
+    fn renew_secrets(&mut self, backend: &mut impl Backend) -> Result<(), LoginStatus> {
+        self.authentication = backend
+            .authentication(&self.initiator, self.target.as_deref())
+            .ok_or(LoginStatus::AUTHENTICATION_FAILURE)?;
         Ok(())
     }
 
@@ -274,6 +283,7 @@ impl Login {
         }
         if let Some(response) = find("CHAP_R") {
             let name = find("CHAP_N").ok_or(LoginStatus::AUTHENTICATION_FAILURE)?;
+            self.renew_secrets(backend)?;
             self.verify(name, response, find("CHAP_I").zip(find("CHAP_C")), answer)?;
         }
         for (key, _) in pairs {
@@ -354,7 +364,7 @@ impl Login {
             answer.push("CHAP_N", &own.name);
             answer.push("CHAP_R", &response);
         }
-        self.authenticated = true;
+        (self.authenticated, self.has_proven) = (true, true);
         Ok(())
     }
 
@@ -409,6 +419,11 @@ impl Login {
                 return Err(LoginStatus::INITIATOR_ERROR);
             }
             self.parameters.settle();
+            self.renew_secrets(backend)?;
+            if self.authentication.initiator.is_some() && !self.has_proven {
+                // A secret was set since the login began.
+                return Err(LoginStatus::AUTHENTICATION_FAILURE);
+            }
             self.opened = Some(self.open(cmd_sn, backend)?);
         }
         self.stage = Some(next);

@@ -214,39 +214,99 @@ fn text_may_come_in_continued_requests() {
     assert!(ask(&mut login, &mut gate, OPERATIONAL_TO_FULL, "me=iqn.t|").done);
 }
 
+fn secrets_of_alice(secret: &str) -> Option<Authentication> {
+    Some(Authentication {
+        initiator: Some(credentials("alice", secret)),
+        target: None,
+    })
+}
+
+/// A login whose challenge is to be answered.
+fn challenged(gate: &mut Gate) -> Login {
+    let mut login = Login::new();
+    let text = format!("{WHO}AuthMethod=CHAP,None|");
+    let reply = ask(&mut login, gate, SECURITY_TO_OPERATIONAL, &text);
+    assert_eq!(reply.flags & TRANSIT, 0, "not before the proof");
+    let reply = ask(&mut login, gate, SECURITY, "CHAP_A=7|");
+    let text = String::from_utf8(reply.text).expect("ASCII");
+    assert!(
+        text.starts_with("CHAP_A=7\0CHAP_I=7\0CHAP_C=0x0707"),
+        "{text}"
+    );
+    login
+}
+
+/// Answers the challenge with this secret of alice.
+fn prove(login: &mut Login, gate: &mut Gate, secret: &str) -> LoginStatus {
+    let theirs = Challenge::new(Algorithm::Sha256, 0, [0; CHALLENGE_LEN]);
+    let challenge = format!("0x{}", "07".repeat(CHALLENGE_LEN));
+    let response = theirs.answer("7", &challenge, &credentials("alice", secret));
+    let proof = format!("CHAP_N=alice|CHAP_R={}|", response.expect("answered"));
+    ask(login, gate, SECURITY_TO_OPERATIONAL, &proof).status
+}
+
 #[test]
 fn chap_lets_in_only_who_knows_the_secret() {
     for (secret, lets_in) in [("a secret of alice", true), ("another secret", false)] {
         let mut gate = open_gate();
-        gate.secrets = Some(Authentication {
-            initiator: Some(credentials("alice", "a secret of alice")),
-            target: None,
-        });
-        let mut login = Login::new();
-        let text = format!("{WHO}AuthMethod=CHAP,None|");
-        let reply = ask(&mut login, &mut gate, SECURITY_TO_OPERATIONAL, &text);
-        assert_eq!(reply.flags & TRANSIT, 0, "not before the proof");
-        let reply = ask(&mut login, &mut gate, SECURITY, "CHAP_A=7|");
-        let text = String::from_utf8(reply.text).expect("ASCII");
-        assert!(
-            text.starts_with("CHAP_A=7\0CHAP_I=7\0CHAP_C=0x0707"),
-            "{text}"
-        );
-        let theirs = Challenge::new(Algorithm::Sha256, 0, [0; CHALLENGE_LEN]);
-        let challenge = format!("0x{}", "07".repeat(CHALLENGE_LEN));
-        let response = theirs.answer("7", &challenge, &credentials("alice", secret));
-        let proof = format!("CHAP_N=alice|CHAP_R={}|", response.expect("answered"));
-        let reply = ask(&mut login, &mut gate, SECURITY_TO_OPERATIONAL, &proof);
+        gate.secrets = secrets_of_alice("a secret of alice");
+        let mut login = challenged(&mut gate);
+        let status = prove(&mut login, &mut gate, secret);
         let want = if lets_in {
             LoginStatus::SUCCESS
         } else {
             LoginStatus::AUTHENTICATION_FAILURE
         };
-        assert_eq!(reply.status, want);
+        assert_eq!(status, want);
         if lets_in {
             assert!(ask(&mut login, &mut gate, OPERATIONAL_TO_FULL, "").done);
         }
     }
+}
+
+#[test]
+fn the_secret_counts_that_is_set_when_the_response_is_checked() {
+    for (now, proven, status) in [
+        (
+            secrets_of_alice("a new secret"),
+            "a secret of alice",
+            LoginStatus::AUTHENTICATION_FAILURE,
+        ),
+        (
+            secrets_of_alice("a new secret"),
+            "a new secret",
+            LoginStatus::SUCCESS,
+        ),
+        // None is set any more, and at a portal that requires one.
+        (
+            Some(Authentication::default()),
+            "a secret of alice",
+            LoginStatus::AUTHENTICATION_FAILURE,
+        ),
+        (
+            None,
+            "a secret of alice",
+            LoginStatus::AUTHENTICATION_FAILURE,
+        ),
+    ] {
+        let mut gate = open_gate();
+        gate.secrets = secrets_of_alice("a secret of alice");
+        let mut login = challenged(&mut gate);
+        gate.secrets = now;
+        assert_eq!(prove(&mut login, &mut gate, proven), status);
+    }
+}
+
+#[test]
+fn a_secret_that_is_set_during_a_login_without_one_is_required() {
+    let (mut login, mut gate) = (Login::new(), open_gate());
+    let text = format!("{WHO}AuthMethod=None|");
+    let reply = ask(&mut login, &mut gate, SECURITY_TO_OPERATIONAL, &text);
+    assert_eq!(reply.status, LoginStatus::SUCCESS);
+    gate.secrets = secrets_of_alice("a secret of alice");
+    let reply = ask(&mut login, &mut gate, OPERATIONAL_TO_FULL, "");
+    assert_eq!(reply.status, LoginStatus::AUTHENTICATION_FAILURE);
+    assert_eq!(gate.opened, 0);
 }
 
 #[test]
@@ -268,10 +328,7 @@ fn skipping_the_proof_is_refused_in_every_way() {
     ];
     for attempt in attempts {
         let mut gate = open_gate();
-        gate.secrets = Some(Authentication {
-            initiator: Some(credentials("alice", "a secret of alice")),
-            target: None,
-        });
+        gate.secrets = secrets_of_alice("a secret of alice");
         let mut login = Login::new();
         let replies: Vec<_> = attempt
             .iter()
