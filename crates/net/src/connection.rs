@@ -17,7 +17,7 @@ use tls::{Output, Progress};
 
 use crate::channel::{Channel, Outbox};
 use crate::driven::{CloseReason, DrivenStream};
-use crate::gate::{ConnectionPlace, HalfOpen};
+use crate::gate::{ConnectionPlace, Handshake};
 use crate::gather::{Bounce, Gather, Sent};
 use crate::poller::Readiness;
 use crate::{ConnectionId, ListenerId};
@@ -44,8 +44,7 @@ pub(crate) struct Connection {
     undrained: Option<Undrained>,
     /// Encrypted bytes that are sent before anything else.
     outbox: Outbox,
-    /// Until the peer is admitted.
-    handshake: Option<(Instant, HalfOpen)>,
+    handshake: Handshake,
     phase: Phase,
     is_draining: bool,
     _place: ConnectionPlace,
@@ -136,7 +135,7 @@ impl Connection {
         socket: OwnedFd,
         channel: Channel,
         driven: Box<dyn DrivenStream>,
-        login: (Instant, HalfOpen),
+        handshake: Handshake,
         place: ConnectionPlace,
     ) -> Self {
         Self {
@@ -152,7 +151,7 @@ impl Connection {
             armed: None,
             undrained: None,
             outbox: Outbox::default(),
-            handshake: Some(login),
+            handshake,
             phase: Phase::Open,
             is_draining: false,
             _place: place,
@@ -184,11 +183,8 @@ impl Connection {
         if received_bytes > 0 || sent_bytes > 0 {
             self.driven.attachment_mut().handle_sent(Instant::now());
         }
-        if let Some((_, half_open)) = self
-            .handshake
-            .take_if(|_| self.driven.attachment().is_admitted())
-        {
-            drop(half_open);
+        if self.handshake.is_open() {
+            self.handshake.advance(self.driven.attachment().admission());
         }
         self.close_if_done(now)?;
         Ok(self.turn_of(sent_bytes + received_bytes as u64))
@@ -219,9 +215,7 @@ impl Connection {
         {
             return Err(self.take_reason());
         }
-        if let Some((until, _)) = &self.handshake
-            && now >= *until
-        {
+        if self.handshake.is_late(now) {
             return Err(CloseReason::HandshakeTimeout);
         }
         if self.driven.poll_timeout().is_some_and(|at| now >= at)
@@ -240,8 +234,7 @@ impl Connection {
             Phase::Ending(_) => None,
             Phase::Lingering(_, until) => Some(*until),
         };
-        let of_login = self.handshake.as_ref().map(|(until, _)| *until);
-        of_phase.into_iter().chain(of_login).min()
+        of_phase.into_iter().chain(self.handshake.due()).min()
     }
 
     /// From now on it closes as soon as no command is in progress.

@@ -26,9 +26,8 @@ pub trait Attachment {
     /// is closed.
     fn may_send(&self, source: SourceId) -> bool;
 
-    /// Whether the peer has been admitted: until then the handshake deadline and the bound on
-    /// half-open connections hold.
-    fn is_admitted(&self) -> bool;
+    /// Whether the peer has been admitted.
+    fn admission(&self) -> Admission;
 
     /// The session's data of this turn were passed to the socket, or wait until it takes more.
     fn handle_sent(&mut self, now: Instant);
@@ -46,6 +45,18 @@ pub trait Attachment {
 
     /// The connection has ended, after the session's own [`Session::handle_close`].
     fn handle_closed(&mut self, reason: &CloseReason);
+}
+
+/// How far a peer has got on its way to being served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// It has not logged in. The handshake deadline and the bound on half-open connections hold.
+    Pending,
+    /// It has named itself and now proves who it is, which may take longer than a login. The bound on
+    /// half-open connections still holds. The session has a deadline of its own.
+    Authenticating,
+    /// It is served.
+    Admitted,
 }
 
 /// Creates sessions for the connections of a listener. Called on the reactor that will drive the

@@ -4,6 +4,9 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use crate::driven::Admission;
 
 /// Counts the connections of all reactors. Used when connections open, are admitted, and close.
 #[derive(Debug)]
@@ -36,6 +39,48 @@ pub struct ConnectionPlace {
 pub struct HalfOpen {
     gate: Arc<Gate>,
     address: IpAddr,
+}
+
+/// What bounds a connection until its peer is admitted: its place among the half-open ones, and the
+/// deadline of its login.
+#[derive(Debug)]
+pub struct Handshake {
+    half_open: Option<HalfOpen>,
+    due: Option<Instant>,
+}
+
+impl Handshake {
+    /// Of a connection whose peer has to log in before `due`.
+    pub fn new(half_open: HalfOpen, due: Instant) -> Self {
+        Self {
+            half_open: Some(half_open),
+            due: Some(due),
+        }
+    }
+
+    /// Whether the peer is not admitted yet.
+    pub fn is_open(&self) -> bool {
+        self.half_open.is_some()
+    }
+
+    /// When the login has to be completed; `None` if no such deadline holds any more.
+    pub fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// Whether the login has taken too long.
+    pub fn is_late(&self, now: Instant) -> bool {
+        self.due.is_some_and(|due| now >= due)
+    }
+
+    /// Lifts the bounds that no longer hold.
+    pub fn advance(&mut self, admission: Admission) {
+        match admission {
+            Admission::Pending => {}
+            Admission::Authenticating => self.due = None,
+            Admission::Admitted => (self.half_open, self.due) = (None, None),
+        }
+    }
 }
 
 impl Gate {
@@ -123,6 +168,23 @@ mod tests {
         drop((first.0, second, third, other));
         assert_eq!(gate.connections(), 0);
         assert!(gate.half_open.lock().expect("unpoisoned").is_empty());
+    }
+
+    #[test]
+    fn an_authentication_may_take_longer_than_a_login_and_stays_half_open() {
+        let gate = Arc::new(Gate::new(10, 1));
+        let peer: IpAddr = [192, 0, 2, 1].into();
+        let (_place, half_open) = gate.enter(peer).expect("first");
+        let due = Instant::now();
+        let mut handshake = Handshake::new(half_open, due);
+        handshake.advance(Admission::Pending);
+        assert!(handshake.is_late(due) && handshake.due() == Some(due));
+        handshake.advance(Admission::Authenticating);
+        assert!(!handshake.is_late(due) && handshake.due().is_none());
+        assert!(handshake.is_open());
+        assert_eq!(gate.enter(peer).err(), Some(Refused::HalfOpen));
+        handshake.advance(Admission::Admitted);
+        assert!(!handshake.is_open() && gate.enter(peer).is_ok());
     }
 
     #[test]

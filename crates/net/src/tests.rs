@@ -15,8 +15,8 @@ use block::{
 use session::{Placement, SendList, Session, SourceId, StreamSession};
 
 use crate::{
-    Accepted, Acceptor, Attachment, CloseReason, ConnectionId, DrivenStream, ReactorOptions,
-    Reactors, Threads, drive,
+    Accepted, Acceptor, Admission, Attachment, CloseReason, ConnectionId, DrivenStream,
+    ReactorOptions, Reactors, Threads, drive,
 };
 
 /// Commands of the test protocol: one byte each.
@@ -92,7 +92,7 @@ impl Pinned for TestVolume {
 
 struct TestBackend {
     volume: Arc<TestVolume>,
-    is_admitted: bool,
+    admission: Admission,
     closed: Arc<Mutex<Vec<String>>>,
 }
 
@@ -107,8 +107,8 @@ impl Attachment for TestBackend {
         Some(&*self.volume)
     }
 
-    fn is_admitted(&self) -> bool {
-        self.is_admitted
+    fn admission(&self) -> Admission {
+        self.admission
     }
 
     fn handle_sent(&mut self, _: Instant) {}
@@ -155,7 +155,7 @@ impl StreamSession for TestSession {
         assert!(!input.is_empty() && input.len() <= self.turn_bytes());
         for &byte in input {
             match byte {
-                command::LOGIN => backend.is_admitted = true,
+                command::LOGIN => backend.admission = Admission::Admitted,
                 command::SMALL | command::LARGE => self.replies.push_back(byte),
                 command::LATER => self.later = Some(now + DELAY),
                 command::WORK => self.works_since = Some(now),
@@ -240,7 +240,7 @@ impl Acceptor for TestAcceptor {
         self.accepted.lock().expect("unpoisoned").push(accepted.id);
         let backend = TestBackend {
             volume: Arc::clone(&self.volume),
-            is_admitted: false,
+            admission: Admission::Pending,
             closed: Arc::clone(&self.closed),
         };
         Some(drive(TestSession::default(), backend))

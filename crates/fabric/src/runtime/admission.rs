@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use net::Accepted;
-use net::parts::{ConnectionPlace, HalfOpen, Refused};
+use net::parts::{ConnectionPlace, Handshake, Refused};
 
 use super::Common;
 use super::acceptor::{Admitted, MessageAcceptor, Refusal, Request};
@@ -29,11 +29,10 @@ pub(super) enum NotAdmitted {
     Post(#[from] PostError),
 }
 
-/// The places of a connection that is not yet admitted, and until when it must be.
+/// The place of a connection, and what bounds it until its peer is admitted.
 pub(super) struct Login {
     pub(super) place: ConnectionPlace,
-    pub(super) half_open: HalfOpen,
-    pub(super) until: Instant,
+    pub(super) handshake: Handshake,
 }
 
 /// Memory of a connection besides its receives, in bytes, rounded up: its session and the queues of
@@ -67,7 +66,7 @@ pub(super) fn admit<P: Provider>(
     };
     let admission = Admission {
         place: login.place,
-        login: (login.until, login.half_open),
+        handshake: login.handshake,
         charge,
     };
     let session = (admitted.driven, &admitted.shape);

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use block::ByteRange;
 use memory::Charge;
-use net::parts::{ConnectionPlace, HalfOpen};
+use net::parts::{ConnectionPlace, Handshake};
 use net::{CloseReason, ConnectionId, ListenerId};
 use session::RemoteKey;
 
@@ -28,8 +28,7 @@ pub(super) struct Connection {
     pub(super) is_counted: bool,
     /// When its timer fires; `None` if it is not armed.
     pub(super) armed: Option<Instant>,
-    /// Until the peer is admitted.
-    handshake: Option<(Instant, HalfOpen)>,
+    handshake: Handshake,
     phase: Phase,
     is_draining: bool,
     /// Something arrived or was posted since the attachment was last notified.
@@ -55,7 +54,7 @@ enum Phase {
 /// The parameters of an admitted connection.
 pub(super) struct Admission {
     pub(super) place: ConnectionPlace,
-    pub(super) login: (Instant, HalfOpen),
+    pub(super) handshake: Handshake,
     pub(super) charge: Charge,
 }
 
@@ -130,7 +129,7 @@ impl Connection {
             is_queued: false,
             is_counted: false,
             armed: None,
-            handshake: Some(admission.login),
+            handshake: admission.handshake,
             phase: Phase::Open,
             is_draining: false,
             has_worked: false,
@@ -197,11 +196,8 @@ impl Connection {
         if std::mem::take(&mut self.has_worked) {
             self.driven.attachment_mut().handle_sent(Instant::now());
         }
-        if let Some((_, half_open)) = self
-            .handshake
-            .take_if(|_| self.driven.attachment().is_admitted())
-        {
-            drop(half_open);
+        if self.handshake.is_open() {
+            self.handshake.advance(self.driven.attachment().admission());
         }
         self.close_if_done(now)?;
         if self.driven.wants_transmit() && may_go_on {
@@ -235,9 +231,7 @@ impl Connection {
 
     /// The armed timer has fired.
     pub(super) fn handle_timer(&mut self, now: Instant) -> Result<(), CloseReason> {
-        if let Some((until, _)) = &self.handshake
-            && now >= *until
-        {
+        if self.handshake.is_late(now) {
             return Err(CloseReason::HandshakeTimeout);
         }
         if let Phase::Ending(_, until) = &self.phase {
@@ -257,8 +251,7 @@ impl Connection {
             Phase::Open => self.driven.poll_timeout(),
             Phase::Ending(_, until) => Some(*until),
         };
-        let of_login = self.handshake.as_ref().map(|(until, _)| *until);
-        of_phase.into_iter().chain(of_login).min()
+        of_phase.into_iter().chain(self.handshake.due()).min()
     }
 
     /// From now on it closes as soon as no command is in progress.

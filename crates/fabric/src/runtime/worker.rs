@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use block::Lane;
-use net::parts::{EventSet, GraceMember, Slots, Spin, Timers, Wait as Pause};
+use net::parts::{EventSet, GraceMember, Handshake, Slots, Spin, Timers, Wait as Pause};
 use net::{Accepted, CloseReason, ConnectionId};
 
 use super::acceptor::Refusal;
@@ -391,11 +391,10 @@ impl<P: Metered> Worker<P> {
         if !self.pool.add_connection(&mut self.provider) {
             return Err(NotAdmitted::NoMemory);
         }
-        let until = now + self.common.handshake_timeout;
+        let due = now + self.common.handshake_timeout;
         let mut login = Some(Login {
             place,
-            half_open,
-            until,
+            handshake: Handshake::new(half_open, due),
         });
         let mut failure = NotAdmitted::NoMemory;
         let (provider, common) = (&mut self.provider, &self.common);

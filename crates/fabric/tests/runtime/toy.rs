@@ -14,7 +14,7 @@ use fabric::runtime::{
 };
 use fabric::{Soft, SoftOptions};
 use memory::Budget;
-use net::{Accepted, Attachment, CloseReason, ConnectionId, ReactorOptions, Reactors};
+use net::{Accepted, Admission, Attachment, CloseReason, ConnectionId, ReactorOptions, Reactors};
 use session::{MessageSession, RemoteBuffer, RemoteKey, Session, WorkList};
 
 pub const PORT: u16 = 4420;
@@ -142,7 +142,7 @@ impl MessageAcceptor for Toys {
         threads.insert(std::thread::current().id());
         let backend = ToyBackend {
             log: Arc::clone(&self.0),
-            is_admitted: false,
+            admission: Admission::Pending,
         };
         Ok(Admitted {
             driven: drive_messages(Toy::default(), backend),
@@ -159,7 +159,7 @@ impl MessageAcceptor for Toys {
 
 struct ToyBackend {
     log: Arc<Log>,
-    is_admitted: bool,
+    admission: Admission,
 }
 
 impl Attachment for ToyBackend {
@@ -171,8 +171,8 @@ impl Attachment for ToyBackend {
         true
     }
 
-    fn is_admitted(&self) -> bool {
-        self.is_admitted
+    fn admission(&self) -> Admission {
+        self.admission
     }
 
     fn handle_sent(&mut self, _now: Instant) {}
@@ -218,7 +218,7 @@ impl MessageSession for Toy {
         _invalidated: Option<RemoteKey>,
         backend: &mut ToyBackend,
     ) -> Result<(), NotACommand> {
-        backend.is_admitted = true;
+        backend.admission = Admission::Admitted;
         let (command, rest) = message.split_first().ok_or(NotACommand)?;
         let todo = match command {
             b'E' => Todo::Send(rest.to_vec(), None),

@@ -13,7 +13,7 @@ use block::{
 use session::SourceId;
 
 use super::*;
-use crate::CloseReason;
+use crate::{Admission, CloseReason};
 
 const LEN: usize = 1 << 20;
 const HEADER: &[u8] = b"header";
@@ -91,8 +91,8 @@ impl Attachment for Changing {
         Some(self)
     }
 
-    fn is_admitted(&self) -> bool {
-        true
+    fn admission(&self) -> Admission {
+        Admission::Admitted
     }
 
     fn handle_sent(&mut self, _: Instant) {}
@@ -181,8 +181,8 @@ fn a_placement_of_an_unknown_volume_is_an_error_and_pins_nothing() {
         fn memory(&self, _: SourceId) -> Option<&dyn Pinned> {
             None
         }
-        fn is_admitted(&self) -> bool {
-            true
+        fn admission(&self) -> Admission {
+            Admission::Admitted
         }
         fn handle_sent(&mut self, _: Instant) {}
         fn handle_drained(&mut self) {}

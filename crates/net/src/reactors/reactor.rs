@@ -25,6 +25,7 @@ use super::{Common, GraceMember, ReactorHandle};
 use crate::channel::Channel;
 use crate::connection::{Connection, Scratch, Turn, configure};
 use crate::driven::{Accepted, CloseReason};
+use crate::gate::Handshake;
 use crate::listener::{Incoming, Listener};
 use crate::poller::{Poller, Readiness, Wait};
 use crate::slots::Slots;
@@ -251,7 +252,8 @@ impl Reactor {
     fn try_adopt(&mut self, now: Instant, incoming: Incoming) -> Result<(), NotAdmitted> {
         let (place, half_open) = self.common.gate.enter(incoming.peer.ip().to_canonical())?;
         configure(&incoming.socket)?;
-        let login_until = now + self.common.options.handshake_timeout;
+        let due = now + self.common.options.handshake_timeout;
+        let handshake = Handshake::new(half_open, due);
         let mut failure = Some(NotAdmitted::Declined);
         let id = self.slots.insert_with(|id| {
             if let Err(error) = self.poller.add(&incoming.socket, id.0) {
@@ -271,7 +273,7 @@ impl Reactor {
                 incoming.socket,
                 channel,
                 driven,
-                (login_until, half_open),
+                handshake,
                 place,
             ))))
         });

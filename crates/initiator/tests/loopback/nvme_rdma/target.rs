@@ -16,7 +16,7 @@ use fabric::{Soft, SoftOptions};
 use initiator::Url;
 use memory::Budget;
 use net::{
-    Accepted, Attachment, CloseReason, ConnectionId, ReactorHandle, ReactorOptions, Reactors,
+    Accepted, Admission, Attachment, CloseReason, ConnectionId, ReactorHandle, ReactorOptions, Reactors,
 };
 use nvme::auth::{AuthOutcome, Credentials, Exponentiation, Power};
 use nvme::controller::{
@@ -160,7 +160,6 @@ impl MessageAcceptor for Acceptor {
         backend.transport = TransportType::Rdma;
         let served = Served {
             backend,
-            born: now,
             handle: self.handle.clone(),
         };
         Ok(Admitted {
@@ -179,7 +178,6 @@ impl MessageAcceptor for Acceptor {
 /// The backend of a connection that a runtime drives.
 struct Served {
     backend: TestBackend,
-    born: Instant,
     handle: ReactorHandle,
 }
 
@@ -249,9 +247,8 @@ impl Attachment for Served {
         true
     }
 
-    fn is_admitted(&self) -> bool {
-        // Long enough for every test, and the deadline is not what they are about.
-        self.born.elapsed() < Duration::from_secs(3600)
+    fn admission(&self) -> Admission {
+        Admission::Admitted
     }
 
     fn handle_sent(&mut self, _now: Instant) {}

@@ -12,7 +12,7 @@ use ::nfs::{
     WaitingCall,
 };
 use block::{OpKind, Pinned};
-use net::{Accepted, Attachment, CloseReason, Reactors};
+use net::{Accepted, Admission, Attachment, CloseReason, Reactors};
 use nvme::controller::PortalNumber;
 use session::SourceId;
 use volume::Charge;
@@ -40,7 +40,7 @@ pub(crate) struct NfsBackend {
     transport: Transport,
     /// What the registry shows once the client has used the server.
     member: Arc<Member>,
-    is_admitted: bool,
+    admission: Admission,
     /// The shares of the server, by their IDs, as of the generation `seen`.
     shares: Arc<[Arc<Share>]>,
     seen: u64,
@@ -97,7 +97,7 @@ impl NfsBackend {
             accepted,
             transport: portal.transport,
             member: Arc::new(member),
-            is_admitted: false,
+            admission: Admission::Pending,
             seen,
             uses: Vec::new(),
             current: None,
@@ -204,7 +204,7 @@ impl NfsBackend {
         tracing::debug!(connection = %self.accepted.id, %session, %peer, "an NFS client has connected");
         totals.enter(&self.io);
         self.sums.push(totals);
-        self.is_admitted = true;
+        self.admission = Admission::Admitted;
     }
 }
 
@@ -290,7 +290,7 @@ impl Backend for NfsBackend {
     }
 
     fn count(&mut self, completed: &Completed, now: Instant) {
-        if !self.is_admitted {
+        if self.admission == Admission::Pending {
             self.admit();
         }
         let current = self.current.take().and_then(|at| self.uses.get(at));
@@ -318,8 +318,8 @@ impl Attachment for NfsBackend {
         true
     }
 
-    fn is_admitted(&self) -> bool {
-        self.is_admitted
+    fn admission(&self) -> Admission {
+        self.admission
     }
 
     fn handle_sent(&mut self, now: Instant) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use block::{Access, HostIdentity, Pinned};
-use net::{Accepted, Attachment, CloseReason, Reactors};
+use net::{Accepted, Admission, Attachment, CloseReason, Reactors};
 use nvme::auth::{
     AuthOutcome, Concatenation, Credentials, DhGroup, Exponentiation, GeneratedKey, Power,
 };
@@ -73,6 +73,8 @@ pub(crate) struct ConnectionBackend {
     /// What the host has to prove in its present authentication, or had to in its last one. The settings may
     /// have changed since.
     proving: Option<Arc<Credentials>>,
+    /// The host has authenticated in band.
+    is_authenticated: bool,
     /// The key that the last authentication of this connection has generated.
     generated: Option<Arc<Key>>,
 }
@@ -108,6 +110,7 @@ impl ConnectionBackend {
             secured: None,
             concatenation,
             proving: None,
+            is_authenticated: false,
             generated: None,
         }
     }
@@ -297,6 +300,7 @@ impl Backend for ConnectionBackend {
     }
 
     fn credentials(&mut self) -> Option<Arc<Credentials>> {
+        self.proving = None;
         let binding = self.binding.as_ref()?;
         // The host was authenticated when this key was generated.
         let source = self.secured.as_ref().map(|proven| proven.source);
@@ -368,6 +372,7 @@ impl Backend for ConnectionBackend {
     }
 
     fn note_authentication(&mut self, outcome: &AuthOutcome) {
+        self.is_authenticated |= matches!(outcome, AuthOutcome::Authenticated { .. });
         let Some(binding) = &self.binding else {
             return;
         };
@@ -435,9 +440,16 @@ impl Attachment for ConnectionBackend {
         controller.is_none_or(|controller| may_read(&binding.target, controller, view.key))
     }
 
-    fn is_admitted(&self) -> bool {
+    fn admission(&self) -> Admission {
         let binding = self.binding.as_ref();
-        binding.is_some_and(|binding| binding.controller.is_some())
+        let is_bound = binding.is_some_and(|binding| binding.controller.is_some());
+        if !is_bound {
+            Admission::Pending
+        } else if self.proving.is_some() && !self.is_authenticated {
+            Admission::Authenticating
+        } else {
+            Admission::Admitted
+        }
     }
 
     fn handle_secured(&mut self, identity: &Identity) {
