@@ -1,17 +1,23 @@
 //! Who sends a request over TCP, and whether that is allowed. Requests on the Unix socket come from
 //! administrators: the system checks who may use it.
 
+use std::time::Duration;
+
 use axum::body::{Body, to_bytes};
 use axum::extract::{ConnectInfo, Extension, Request};
 use axum::http::header;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use http_body_util::BodyExt as _;
 
 use super::answer::{ApiError, BODY_MAX_BYTES};
 use super::caller::{Caller, CertificateNames, Entrance};
-use super::network::Unidentified;
+use super::network::{InProgress, Membership, TooMany};
 use super::role::{Role, names_a_place};
 use super::tokens::{TokenView, Tokens};
+
+/// How long the body of a request over TCP may take.
+const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Rejects requests over TCP without a valid token. Others go on with what the token says. A token in the
 /// header comes before one that a certificate proves.
@@ -25,31 +31,60 @@ pub(super) async fn authenticate(
     if let Entrance::Socket(_) = entrance {
         return next.run(request).await;
     }
+    let Some(holder) = holder_of(&request, &tokens) else {
+        return refuse(&request, caller);
+    };
+    let in_progress = match request.extensions().get::<Membership>() {
+        None => None,
+        Some(membership) => match membership.begin(&holder.name) {
+            Ok(in_progress) => Some(in_progress),
+            Err(TooMany) => return ApiError::too_many_connections(&holder).into_response(),
+        },
+    };
+    request.extensions_mut().insert(holder);
+    until_sent(next.run(request).await, in_progress)
+}
+
+fn holder_of(request: &Request, tokens: &Tokens) -> Option<TokenView> {
     let certificate = request.extensions().get::<CertificateNames>();
-    let holder = match (request.headers().get(header::AUTHORIZATION), certificate) {
+    match (request.headers().get(header::AUTHORIZATION), certificate) {
         (Some(value), _) => tokens.find(value.as_bytes()),
         (None, Some(CertificateNames(names))) => tokens.of_certificate(names),
         (None, None) => None,
-    };
-    let Some(holder) = holder else {
-        if let Caller::Remote(peer) = caller {
-            let names = certificate.map(|CertificateNames(names)| names);
-            let certificate = names.filter(|names| !names.is_empty());
-            let certificate = certificate.map(tracing::field::debug);
-            tracing::warn!(target: "audit", %peer, certificate, "rejected a request whose token is missing or wrong");
-        }
-        return ApiError::unauthorized().into_response();
-    };
-    if let Some(connection) = request.extensions().get::<Unidentified>() {
-        connection.identified();
     }
-    request.extensions_mut().insert(holder);
-    next.run(request).await
 }
 
-/// Rejects requests that the role of their token does not include.
+/// The answer to a request whose token is missing or wrong.
+fn refuse(request: &Request, caller: Caller) -> Response {
+    if let Some(membership) = request.extensions().get::<Membership>() {
+        membership.reject();
+    }
+    if let Caller::Remote(peer) = caller {
+        let certificate = request.extensions().get::<CertificateNames>();
+        let names = certificate.map(|CertificateNames(names)| names);
+        let certificate = names.filter(|names| !names.is_empty());
+        let certificate = certificate.map(tracing::field::debug);
+        tracing::warn!(target: "audit", %peer, certificate, "rejected a request whose token is missing or wrong");
+    }
+    ApiError::unauthorized().into_response()
+}
+
+/// The request is in progress until its answer is sent.
+fn until_sent(response: Response, in_progress: Option<InProgress>) -> Response {
+    response.map(|body| {
+        Body::new(body.map_frame(move |frame| {
+            let _ = &in_progress;
+            frame
+        }))
+    })
+}
+
+/// Rejects requests that the role of their token does not include, and those whose token was removed
+/// while their body came.
 pub(super) async fn authorize(
     Extension(entrance): Extension<Entrance>,
+    Extension(tokens): Extension<Tokens>,
+    ConnectInfo(caller): ConnectInfo<Caller>,
     request: Request,
     next: Next,
 ) -> Response {
@@ -64,16 +99,30 @@ pub(super) async fn authorize(
     if holder.role < needed {
         return ApiError::forbidden(&holder, needed).into_response();
     }
-    if holder.role == Role::Administrator || needed == Role::ReadOnly {
+    if needed == Role::ReadOnly {
         return next.run(request).await;
     }
     let (parts, body) = request.into_parts();
-    let Ok(body) = to_bytes(body, BODY_MAX_BYTES).await else {
-        let message = format!("the body has more than {BODY_MAX_BYTES} bytes, or broke off");
-        return ApiError::invalid(message).into_response();
+    let body = match tokio::time::timeout(BODY_TIMEOUT, to_bytes(body, BODY_MAX_BYTES)).await {
+        Ok(Ok(body)) => body,
+        Ok(Err(_)) => {
+            let message = format!("the body has more than {BODY_MAX_BYTES} bytes, or broke off");
+            return ApiError::invalid(message).into_response();
+        }
+        Err(_) => {
+            let seconds = BODY_TIMEOUT.as_secs();
+            let message = format!("the body was not complete within {seconds} s");
+            return ApiError::invalid(message).into_response();
+        }
     };
-    if names_a_place(&body) {
+    let is_known = tokens.has(&holder);
+    let is_permitted = holder.role == Role::Administrator || !names_a_place(&body);
+    let request = Request::from_parts(parts, Body::from(body));
+    if !is_known {
+        return refuse(&request, caller);
+    }
+    if !is_permitted {
         return ApiError::names_a_place(&holder).into_response();
     }
-    next.run(Request::from_parts(parts, Body::from(body))).await
+    next.run(request).await
 }

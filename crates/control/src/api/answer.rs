@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use server::{ErrorKind, ServerError};
 use utoipa::ToSchema;
 
+use super::network::OF_TOKEN_MAX;
 use super::role::Role;
 use super::tokens::{TokenView, TokensError};
 use crate::engine::{Comparison, Engine, EngineError};
@@ -174,6 +175,19 @@ impl ApiError {
             kind: "method_not_allowed",
             message: format!(
                 "{path} does not accept {method}; the header `Allow` and /openapi.json list the methods"
+            ),
+            logged: None,
+            force: Override::None,
+        }
+    }
+
+    pub(super) fn too_many_connections(holder: &TokenView) -> Self {
+        Self {
+            status: StatusCode::SERVICE_UNAVAILABLE,
+            kind: "unavailable",
+            message: format!(
+                "the token {} has requests in progress on {OF_TOKEN_MAX} connections, which is the maximum; wait for some of them, or give each program a token of its own",
+                holder.name
             ),
             logged: None,
             force: Override::None,

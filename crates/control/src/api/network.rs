@@ -27,7 +27,7 @@ use super::wait;
 #[cfg(test)]
 pub(super) use room::CONNECTIONS_MAX;
 use room::Room;
-pub(super) use room::Unidentified;
+pub(super) use room::{InProgress, Membership, OF_TOKEN_MAX, TooMany};
 
 /// How long a TLS handshake may take.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -68,7 +68,7 @@ pub(super) async fn serve(
         let session = Session {
             router: router.clone(),
             peer,
-            identity: entry.identity.clone(),
+            membership: entry.membership.clone(),
             names: None,
         };
         connections.spawn(async move {
@@ -81,7 +81,7 @@ pub(super) async fn serve(
             tokio::select! {
                 () = serve => {}
                 () = entry.evicted() => {
-                    tracing::warn!(%peer, "closed a connection of REST without a token, to make room for another one");
+                    tracing::warn!(%peer, "closed a connection of REST that had no request in progress, to make room for another one");
                 }
             }
         });
@@ -95,7 +95,7 @@ pub(super) async fn serve(
 struct Session {
     router: Router,
     peer: SocketAddr,
-    identity: Unidentified,
+    membership: Membership,
     /// With TLS, what the client's certificate proves.
     names: Option<CertificateNames>,
 }
@@ -131,7 +131,7 @@ where
     let service = service_fn(move |mut request: Request<Incoming>| {
         let extensions = request.extensions_mut();
         extensions.insert(ConnectInfo(Caller::Remote(session.peer)));
-        extensions.insert(session.identity.clone());
+        extensions.insert(session.membership.clone());
         if let Some(names) = &session.names {
             extensions.insert(names.clone());
         }

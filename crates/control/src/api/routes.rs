@@ -23,7 +23,7 @@ use super::access::{authenticate, authorize};
 use super::answer::{ApiError, Applied, BODY_MAX_BYTES, ErrorBody, call, read, with_error_body};
 use super::caller::{Entrance, log_changes};
 use super::metrics;
-use super::tokens::Tokens;
+use super::tokens::{TokenView, Tokens};
 use super::top::TopStreams;
 use crate::definitions::{Definitions, Host, Nsid, NsidFault, Target, Volume};
 use crate::engine::{
@@ -676,10 +676,13 @@ async fn end_session(State(engine): State<Engine>, Path(id): Path<String>) -> Do
 async fn get_top(
     State(engine): State<Engine>,
     Extension(streams): Extension<TopStreams>,
+    Extension(tokens): Extension<Tokens>,
+    holder: Option<Extension<TokenView>>,
     Query(query): Query<TopQuery>,
 ) -> Result<Response, ApiError> {
     let interval = query.interval.as_deref().map(parse).transpose()?;
-    streams.open(engine, interval.unwrap_or_default())
+    let is_permitted = move || holder.as_ref().is_none_or(|holder| tokens.has(holder));
+    streams.open(engine, interval.unwrap_or_default(), is_permitted)
 }
 
 /// This document

@@ -225,6 +225,15 @@ impl Tokens {
         })
     }
 
+    /// Whether a token exists still.
+    pub(super) fn has(&self, holder: &TokenView) -> bool {
+        let known = self.known();
+        let stored = known.stored.tokens.get(&holder.name);
+        let is_stored = stored.is_some_and(|token| token.view(&holder.name) == *holder);
+        let of_file = known.of_file.as_ref();
+        is_stored || of_file.is_some_and(|(name, _)| *name == holder.name)
+    }
+
     /// The token of the first of these names, in any case, whose proof is a certificate.
     pub(super) fn of_certificate(&self, names: &[String]) -> Option<TokenView> {
         let known = self.known();

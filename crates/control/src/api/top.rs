@@ -47,8 +47,13 @@ impl TopStreams {
         }
     }
 
-    /// A stream with a document per interval.
-    pub(super) fn open(&self, engine: Engine, interval: TopInterval) -> Result<Response, ApiError> {
+    /// A stream with a document per interval, as long as its client is permitted to have it.
+    pub(super) fn open(
+        &self,
+        engine: Engine,
+        interval: TopInterval,
+        is_permitted: impl Fn() -> bool + Send + 'static,
+    ) -> Result<Response, ApiError> {
         let place = Arc::clone(&self.places).try_acquire_owned();
         let place = place.map_err(|_| ApiError::too_many_streams(TOP_STREAMS_MAX))?;
         let (sender, documents) = mpsc::channel(1);
@@ -56,7 +61,7 @@ impl TopStreams {
         tokio::spawn(async move {
             let _place = place;
             tokio::select! {
-                () = send_documents(engine, interval, sender) => {}
+                () = send_documents(engine, interval, is_permitted, sender) => {}
                 () = wait(stopped) => {}
             }
         });
@@ -68,8 +73,14 @@ impl TopStreams {
     }
 }
 
-/// Sends a document at the end of each interval, until the client is gone or does not read.
-async fn send_documents(engine: Engine, interval: TopInterval, sender: mpsc::Sender<Bytes>) {
+/// Sends a document at the end of each interval, until the client is gone, does not read, or is no longer
+/// permitted to.
+async fn send_documents(
+    engine: Engine,
+    interval: TopInterval,
+    is_permitted: impl Fn() -> bool,
+    sender: mpsc::Sender<Bytes>,
+) {
     let Ok(mut before) = read(&engine).await else {
         return;
     };
@@ -78,6 +89,9 @@ async fn send_documents(engine: Engine, interval: TopInterval, sender: mpsc::Sen
         tokio::select! {
             () = sender.closed() => return,
             () = sleep_until(end) => {}
+        }
+        if !is_permitted() {
+            return;
         }
         let Ok(now) = read(&engine).await else {
             return;

@@ -1,5 +1,6 @@
-//! How many connections there are at once. If there is no room for one more, one of those ends that have not
-//! sent a valid token yet, of the address that has most of them.
+//! How many connections there are at once, and which one ends if there is no room for one more: one of those that
+//! have not sent a valid token yet, of the address that has most of them; else the one that is idle for
+//! longest, of the token that has most.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -12,6 +13,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// The most connections at once.
 pub(in crate::api) const CONNECTIONS_MAX: usize = 256;
+/// The most connections at once whose last request had the same token.
+pub(in crate::api) const OF_TOKEN_MAX: usize = CONNECTIONS_MAX / 2;
 /// How long an evicted connection may take to free its place.
 const EVICTION_TIMEOUT: Duration = Duration::from_secs(1);
 /// An IPv6 network of one customer or link has this prefix.
@@ -21,73 +24,84 @@ const IPV6_PREFIX_BITS: u32 = 64;
 #[derive(Debug)]
 pub(super) struct Room {
     places: Arc<Semaphore>,
-    unproven: Unproven,
+    guests: Guests,
+}
+
+type Guests = Arc<Mutex<List>>;
+
+/// The connections by their number, which is in the order of their start. One that is evicted is in the list no
+/// more.
+#[derive(Debug, Default)]
+struct List {
+    guests: BTreeMap<u64, Guest>,
+    /// The next number of a connection, and of a request.
     next: u64,
 }
 
-/// The connections that have not sent a valid token, by their number, which is in the order of their start.
-type Unproven = Arc<Mutex<BTreeMap<u64, Stranger>>>;
-
 #[derive(Debug)]
-struct Stranger {
+struct Guest {
     network: IpAddr,
+    /// The token of its last request; `None` if none was valid.
+    token: Option<String>,
+    /// Requests in progress.
+    requests: usize,
+    /// The number of its last request.
+    last_request: u64,
     evict: oneshot::Sender<()>,
 }
 
 /// A place for a connection until it drops.
 #[derive(Debug)]
 pub(super) struct Entry {
-    pub(super) identity: Unidentified,
+    pub(super) membership: Membership,
     evicted: oneshot::Receiver<()>,
     _permit: OwnedSemaphorePermit,
 }
 
-/// A connection as long as it has not sent a valid token.
+/// A connection's place in the list, until it and its requests drop.
 #[derive(Clone, Debug)]
-pub(in crate::api) struct Unidentified(Arc<Number>);
+pub(in crate::api) struct Membership(Arc<Number>);
 
 #[derive(Debug)]
 struct Number {
     number: u64,
-    unproven: Unproven,
+    guests: Guests,
 }
+
+/// A request in progress, until it drops: its connection is not idle.
+#[derive(Debug)]
+pub(in crate::api) struct InProgress(Membership);
+
+/// A token has so many connections with requests in progress that it gets no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::api) struct TooMany;
 
 impl Room {
     pub(super) fn new() -> Self {
         Self {
             places: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
-            unproven: Arc::default(),
-            next: 0,
+            guests: Arc::default(),
         }
     }
 
-    /// A place for a connection from `peer`. `None` if all are taken by connections that have sent a valid
-    /// token.
+    /// A place for a connection from `peer`. `None` if all are taken by connections with requests in progress.
     pub(super) async fn enter(&mut self, peer: IpAddr) -> Option<Entry> {
         let permit = match Arc::clone(&self.places).try_acquire_owned() {
             Ok(permit) => permit,
             Err(_) => self.evict_one().await?,
         };
-        let number = self.next;
-        self.next += 1;
         let (evict, evicted) = oneshot::channel();
-        let network = network_of(peer);
-        lock(&self.unproven).insert(number, Stranger { network, evict });
-        let unproven = Arc::clone(&self.unproven);
+        let number = lock(&self.guests).add(network_of(peer), evict);
+        let guests = Arc::clone(&self.guests);
         Some(Entry {
-            identity: Unidentified(Arc::new(Number { number, unproven })),
+            membership: Membership(Arc::new(Number { number, guests })),
             evicted,
             _permit: permit,
         })
     }
 
     async fn evict_one(&self) -> Option<OwnedSemaphorePermit> {
-        {
-            let mut unproven = lock(&self.unproven);
-            let number = oldest_of_the_greediest(&unproven)?;
-            // A connection that ends at the same moment frees its place, too.
-            let _ = unproven.remove(&number)?.evict.send(());
-        }
+        lock(&self.guests).evict_one()?;
         let freed = Arc::clone(&self.places).acquire_owned();
         tokio::time::timeout(EVICTION_TIMEOUT, freed)
             .await
@@ -100,38 +114,134 @@ impl Entry {
     /// Ends when the connection has to make room.
     pub(super) async fn evicted(&mut self) {
         if (&mut self.evicted).await.is_err() {
-            // The connection has sent a valid token and stays.
+            // It has left the list, since it ends.
             future::pending::<()>().await;
         }
     }
 }
 
-impl Unidentified {
-    /// The connection has sent a valid token, and is not evicted any more.
-    pub(in crate::api) fn identified(&self) {
-        lock(&self.0.unproven).remove(&self.0.number);
+impl Membership {
+    /// A request with a valid token begins. If the token has too many connections, another of them makes room,
+    /// which is idle.
+    pub(in crate::api) fn begin(&self, token: &str) -> Result<InProgress, TooMany> {
+        let mut guests = lock(&self.0.guests);
+        guests.begin(self.0.number, token)?;
+        Ok(InProgress(self.clone()))
+    }
+
+    /// A request had no valid token, or no longer.
+    pub(in crate::api) fn reject(&self) {
+        if let Some(guest) = lock(&self.0.guests).guests.get_mut(&self.0.number) {
+            guest.token = None;
+        }
+    }
+}
+
+impl Drop for InProgress {
+    fn drop(&mut self) {
+        let Membership(connection) = &self.0;
+        if let Some(guest) = lock(&connection.guests).guests.get_mut(&connection.number) {
+            guest.requests = guest.requests.saturating_sub(1);
+        }
     }
 }
 
 impl Drop for Number {
     fn drop(&mut self) {
-        lock(&self.unproven).remove(&self.number);
+        lock(&self.guests).guests.remove(&self.number);
     }
 }
 
-fn lock(unproven: &Unproven) -> MutexGuard<'_, BTreeMap<u64, Stranger>> {
-    unproven.lock().unwrap_or_else(PoisonError::into_inner)
+impl List {
+    fn add(&mut self, network: IpAddr, evict: oneshot::Sender<()>) -> u64 {
+        let number = self.count();
+        let guest = Guest {
+            network,
+            token: None,
+            requests: 0,
+            last_request: number,
+            evict,
+        };
+        self.guests.insert(number, guest);
+        number
+    }
+
+    fn count(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    fn begin(&mut self, number: u64, token: &str) -> Result<(), TooMany> {
+        let is_of_token = |guest: &Guest| guest.token.as_deref() == Some(token);
+        let others = self.guests.iter();
+        let others = others.filter(|&(&other, guest)| other != number && is_of_token(guest));
+        if others.count() >= OF_TOKEN_MAX {
+            let idle = self.longest_idle(|other, guest| other != number && is_of_token(guest));
+            self.evict(idle.ok_or(TooMany)?);
+        }
+        let last_request = self.count();
+        // One that is evicted ends at once.
+        if let Some(guest) = self.guests.get_mut(&number) {
+            guest.token = Some(token.to_owned());
+            guest.requests += 1;
+            guest.last_request = last_request;
+        }
+        Ok(())
+    }
+
+    /// `None` if all connections have requests in progress.
+    fn evict_one(&mut self) -> Option<()> {
+        let number = self
+            .oldest_of_the_greediest_network()
+            .or_else(|| self.longest_idle_of_the_greediest_token())?;
+        self.evict(number);
+        Some(())
+    }
+
+    fn evict(&mut self, number: u64) {
+        if let Some(guest) = self.guests.remove(&number) {
+            // A connection that ends at the same moment frees its place, too.
+            let _ = guest.evict.send(());
+        }
+    }
+
+    fn oldest_of_the_greediest_network(&self) -> Option<u64> {
+        let mut networks: BTreeMap<IpAddr, (usize, u64)> = BTreeMap::new();
+        let strangers = self.guests.iter();
+        for (&number, stranger) in strangers.filter(|(_, guest)| guest.token.is_none()) {
+            let (count, _) = networks.entry(stranger.network).or_insert((0, number));
+            *count += 1;
+        }
+        let networks = networks.into_values();
+        let greediest = networks.max_by_key(|&(count, oldest)| (count, Reverse(oldest)));
+        greediest.map(|(_, oldest)| oldest)
+    }
+
+    /// Of the tokens that have an idle connection.
+    fn longest_idle_of_the_greediest_token(&self) -> Option<u64> {
+        let mut tokens: BTreeMap<&str, (usize, bool)> = BTreeMap::new();
+        for guest in self.guests.values() {
+            if let Some(token) = &guest.token {
+                let (count, has_idle) = tokens.entry(token).or_default();
+                *count += 1;
+                *has_idle |= guest.requests == 0;
+            }
+        }
+        let tokens = tokens.into_iter().filter(|(_, (_, has_idle))| *has_idle);
+        let (greediest, _) = tokens.max_by_key(|(_, (count, _))| *count)?;
+        self.longest_idle(|_, guest| guest.token.as_deref() == Some(greediest))
+    }
+
+    fn longest_idle(&self, is_meant: impl Fn(u64, &Guest) -> bool) -> Option<u64> {
+        let idle = self.guests.iter().filter(|(_, guest)| guest.requests == 0);
+        let idle = idle.filter(|&(&number, guest)| is_meant(number, guest));
+        let longest = idle.min_by_key(|(_, guest)| guest.last_request);
+        longest.map(|(&number, _)| number)
+    }
 }
 
-fn oldest_of_the_greediest(unproven: &BTreeMap<u64, Stranger>) -> Option<u64> {
-    let mut networks: BTreeMap<IpAddr, (usize, u64)> = BTreeMap::new();
-    for (&number, stranger) in unproven {
-        let (count, _) = networks.entry(stranger.network).or_insert((0, number));
-        *count += 1;
-    }
-    let networks = networks.into_values();
-    let greediest = networks.max_by_key(|&(count, oldest)| (count, Reverse(oldest)));
-    greediest.map(|(_, oldest)| oldest)
+fn lock(guests: &Guests) -> MutexGuard<'_, List> {
+    guests.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The address, or an IPv6 address's network, all of whose addresses one machine may have.
@@ -209,21 +319,94 @@ mod tests {
         });
     }
 
+    /// Takes as many places, with a request of this token at each.
+    async fn fill(room: &mut Room, count: usize, token: &str) -> Vec<(Entry, InProgress)> {
+        let mut entries = Vec::new();
+        for _ in 0..count {
+            let entry = room.enter(address("192.0.2.1")).await.expect("room");
+            let request = entry.membership.begin(token).expect("not too many");
+            entries.push((entry, request));
+        }
+        entries
+    }
+
+    /// Enters while `evicted` ends as soon as it has to.
+    async fn enter_in_place_of(room: &mut Room, mut evicted: Entry) -> Option<Entry> {
+        let ended = async {
+            evicted.evicted().await;
+            drop(evicted);
+        };
+        let (entry, ()) = tokio::join!(room.enter(address("192.0.2.9")), ended);
+        entry
+    }
+
     #[test]
-    fn a_connection_with_a_valid_token_is_never_evicted() {
+    fn of_connections_with_valid_tokens_the_longest_idle_of_the_greediest_makes_room() {
         run(async {
             let mut room = Room::new();
-            let mut entries = Vec::new();
-            for _ in 0..CONNECTIONS_MAX {
-                let entry = room.enter(address("192.0.2.1")).await.expect("room");
-                entry.identity.identified();
-                entries.push(entry);
+            let (few, many) = (CONNECTIONS_MAX / 2 - 1, CONNECTIONS_MAX / 2 + 1);
+            let few = fill(&mut room, few, "few").await;
+            let mut few: Vec<_> = few.into_iter().map(|(entry, _)| entry).collect();
+            // As many as a token may have, the first two of them idle.
+            let mut busy = fill(&mut room, many - 1, "many").await;
+            let (last, _) = fill(&mut room, 1, "third").await.remove(0);
+            let idle: Vec<_> = busy.drain(..2).map(|(entry, _)| entry).collect();
+            // A later request of the first makes the second the longest idle.
+            drop(idle[0].membership.begin("many").expect("not too many"));
+            let [mut first, second] = idle.try_into().expect("two");
+            assert!(enter_in_place_of(&mut room, second).await.is_some());
+            for (other, _) in &mut busy[..2] {
+                assert!(!is_evicted(other).await);
             }
-            assert!(room.enter(address("192.0.2.9")).await.is_none());
-            assert!(!is_evicted(&mut entries[0]).await);
-            entries.pop();
+            for other in [&mut first, &mut few[0]] {
+                assert!(!is_evicted(other).await);
+            }
+            drop((last, busy));
             assert!(room.enter(address("192.0.2.9")).await.is_some());
-            assert!(lock(&room.unproven).is_empty());
+        });
+    }
+
+    #[test]
+    fn connections_with_requests_in_progress_stay() {
+        run(async {
+            let mut room = Room::new();
+            let mut held = fill(&mut room, OF_TOKEN_MAX, "a").await;
+            held.extend(fill(&mut room, OF_TOKEN_MAX, "b").await);
+            assert!(room.enter(address("192.0.2.9")).await.is_none());
+            assert!(!is_evicted(&mut held[0].0).await);
+            held.pop();
+            assert!(room.enter(address("192.0.2.9")).await.is_some());
+            drop(held);
+            assert!(lock(&room.guests).guests.is_empty());
+        });
+    }
+
+    #[test]
+    fn a_token_has_half_of_the_places_and_its_own_idle_connections_make_room() {
+        run(async {
+            let mut room = Room::new();
+            let mut held = fill(&mut room, OF_TOKEN_MAX, "a").await;
+            let entry = room.enter(address("192.0.2.1")).await.expect("room");
+            assert_eq!(entry.membership.begin("a").err(), Some(TooMany));
+            // A second request at a connection that it has already is none more.
+            let _more = held[0].0.membership.begin("a").expect("not one more");
+            let (mut idle, _) = held.pop().expect("one");
+            let _request = entry.membership.begin("a").expect("one is idle");
+            assert!(is_evicted(&mut idle).await);
+            assert!(!is_evicted(&mut held[0].0).await);
+        });
+    }
+
+    #[test]
+    fn a_connection_whose_token_is_no_longer_valid_makes_room_first() {
+        run(async {
+            let mut room = Room::new();
+            let mut held = fill(&mut room, OF_TOKEN_MAX, "a").await;
+            held.extend(fill(&mut room, OF_TOKEN_MAX, "b").await);
+            let (revoked, _request) = held.remove(7);
+            revoked.membership.reject();
+            assert!(enter_in_place_of(&mut room, revoked).await.is_some());
+            assert!(!is_evicted(&mut held[0].0).await);
         });
     }
 

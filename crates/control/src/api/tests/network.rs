@@ -2,6 +2,7 @@
 
 mod certificates;
 mod crowds;
+mod revoked;
 
 use std::path::Path;
 use std::time::Duration;
