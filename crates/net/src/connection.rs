@@ -311,7 +311,7 @@ impl Connection {
                     Progress::Plain => self.channel = Channel::Plain,
                     Progress::Secured(secured) => {
                         let attachment = self.driven.attachment_mut();
-                        attachment.handle_secured(&secured.identity);
+                        attachment.handle_secured(&secured.proven);
                         self.channel = Channel::Secured(Box::new(secured.records));
                         return Ok(());
                     }

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use block::{Completion, Pinned};
 use session::{SendList, Session, SourceId, StreamSession};
-use tls::{Entry, EntryError, Identity, RecordError};
+use tls::{Entry, EntryError, Proven, RecordError};
 
 use crate::ConnectionId;
 
@@ -36,9 +36,9 @@ pub trait Attachment {
     /// [`Reactors::UNDRAINED_MAX_BYTES`](crate::Reactors::UNDRAINED_MAX_BYTES) of memory.
     fn handle_stalled(&mut self);
 
-    /// The peer has proven by TLS that it has the key of this identity. Called at most once, before
-    /// the session gets its first bytes.
-    fn handle_secured(&mut self, _identity: &Identity) {}
+    /// The peer has proven by TLS that it has this key. Called at most once, before the session gets
+    /// its first bytes.
+    fn handle_secured(&mut self, _proven: &Proven) {}
 
     /// Nothing waits to be sent any more: earlier placements are not used again.
     fn handle_drained(&mut self);

@@ -30,8 +30,8 @@ mod subsystem;
 pub use backend::{Backend, Completed, NamespaceRef, OpenError};
 pub use connect::connect;
 pub use connection::{
-    Activity, Authentication, Connection, ControllerId, Host, IoQueues, Origin, PortalNumber,
-    QueueId, SlotId, SqFlow, WakeToken, connected,
+    Activity, Authentication, Connection, ControllerId, Demand, Host, IoQueues, Origin,
+    PortalNumber, QueueId, SlotId, SqFlow, WakeToken, connected,
 };
 pub use io::{CopyRange, DATASET_RANGES_MAX, DataPointer, DatasetRange};
 pub use limits::{

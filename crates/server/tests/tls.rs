@@ -1,9 +1,13 @@
 //! NVMe/TCP portals with TLS: our own host at our own portals, and OpenSSL's client.
 
 mod fixture;
+#[path = "fixture/raw_host.rs"]
+mod raw_host;
+#[path = "fixture/sockets.rs"]
+mod sockets;
 
 use std::fs;
-use std::io::{ErrorKind, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -17,12 +21,15 @@ use block::{Access, Blocks, Extent, Lba};
 use initiator::{
     CommandError, Device, DeviceOptions, Operation, Queue, Request, Slot, Url, WaitStrategy,
 };
+use nvme::auth::{AuthStep, Concatenation, HostAuth};
+use raw_host::{AUTHENTICATION_REQUIRED, Answer, Raw};
 use rustix::net::{AddressFamily, SocketType};
 use server::{
     AllowedHost, ByteSize, DhChapDefinition, DhChapHash, DhChapSecret, DhGroupPolicy,
     HostDefinition, HostPolicy, PortalDefinition, Server, ServerError, TlsKey, TlsKeys, TlsPolicy,
     TlsSuite, ToldBy, Transport, VolumeSpec,
 };
+use sockets::is_open;
 
 const MIB: u64 = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -280,6 +287,129 @@ fn our_host_uses_tls_with_a_key_that_its_authentication_generates() {
     }
 }
 
+/// A connection by TLS with this key, after the handshake; `None` if the server does not accept the key.
+fn secured(address: SocketAddr, key: &TlsKey) -> Option<(TcpStream, tls::Records)> {
+    let provider = tls::Provider::load().expect("OpenSSL 3 is installed where tests run");
+    let mut output = Vec::new();
+    let mut handshake = tls::ClientHandshake::new(
+        &provider,
+        key,
+        tls::Version::One,
+        tls::Derivation::Specified,
+        (HOST, NQN),
+        &mut output,
+    )
+    .expect("begins");
+    let mut stream = TcpStream::connect(address).expect("connects");
+    stream.set_read_timeout(Some(PATIENCE)).expect("set");
+    loop {
+        stream.write_all(&output).ok()?;
+        output.clear();
+        let mut input = vec![0; handshake.wanted_bytes()];
+        stream.read_exact(&mut input).ok()?;
+        if let Some(records) = handshake.handle_bytes(&input, &mut output).ok()? {
+            stream.write_all(&output).ok()?;
+            return Some((stream, records));
+        }
+    }
+}
+
+/// An admin queue by TLS with this key: its status and double word 0.
+fn connect_secured(address: SocketAddr, key: &TlsKey) -> Option<(Raw, (u16, u32))> {
+    let (stream, records) = secured(address, key)?;
+    let mut raw = Raw::initialize(stream, Some(records));
+    let connected = raw.connect(NQN, HOST);
+    Some((raw, connected))
+}
+
+/// Status of Connect: Connect Invalid Host.
+const INVALID_HOST: u16 = 0x184;
+
+#[test]
+fn a_key_that_is_removed_after_the_handshake_admits_no_one() {
+    let suite = TlsSuite::Aes128GcmSha256;
+    let fixture = Fixture::new(TlsPolicy::Required, key(1, suite));
+    let (old, new) = (key(1, suite), key(2, suite));
+    for (now, is_admitted) in [
+        (host(new.clone(), Some(old.clone())), true),
+        (host(new.clone(), None), false),
+    ] {
+        let before = host(old.clone(), None);
+        fixture.server.change_host(before).expect("changes");
+        let (stream, records) = secured(fixture.address(), &old).expect("accepted");
+        let mut raw = Raw::initialize(stream, Some(records));
+        fixture.server.change_host(now).expect("changes");
+        let (status, _) = raw.connect(NQN, HOST);
+        let code = status & 0x7FF;
+        assert_eq!(code, if is_admitted { 0 } else { INVALID_HOST });
+    }
+}
+
+/// The host's side of an authentication that generates a key.
+fn generating(secret: &DhChapSecret, concatenation: Concatenation) -> HostAuth {
+    raw_host::prover(secret.clone(), (NQN, HOST), concatenation)
+}
+
+fn generated(auth: &HostAuth) -> TlsKey {
+    let key = auth.generated_key().expect("generated");
+    TlsKey::generated(key.as_bytes()).expect("a key")
+}
+
+#[test]
+fn a_host_replaces_its_generated_key_within_tls() {
+    let fixture = Fixture::new(TlsPolicy::Allowed, key(1, TlsSuite::Aes128GcmSha256));
+    let secret = DhChapSecret::new(&[7; 32], None).expect("a secret");
+    fixture.prove(&secret, DhGroupPolicy::Any);
+    let address = fixture.address();
+    let mut plain = Raw::plain(address);
+    let (status, dw0) = plain.connect(NQN, HOST);
+    assert_eq!(
+        (status, dw0 & AUTHENTICATION_REQUIRED),
+        (0, AUTHENTICATION_REQUIRED)
+    );
+    let mut auth = generating(&secret, Concatenation::Offered);
+    assert_eq!(plain.authenticate(&mut auth), AuthStep::Done);
+    let first = generated(&auth);
+    drop(plain);
+
+    let (mut raw, (status, dw0)) = connect_secured(address, &first).expect("accepted");
+    // The key has proven who it is.
+    assert_eq!((status, dw0 & AUTHENTICATION_REQUIRED), (0, 0));
+    let mut auth = generating(&secret, Concatenation::Replacing);
+    assert_eq!(raw.authenticate(&mut auth), AuthStep::Done);
+    let second = generated(&auth);
+    assert!(first != second);
+    assert!(secured(address, &first).is_none(), "it was replaced");
+    let (_io, (status, _)) = connect_secured(address, &second).expect("accepted");
+    assert_eq!(status, 0);
+    // Another key is not added within TLS, and a failure ends the connection and no key.
+    let mut auth = generating(&secret, Concatenation::Offered);
+    assert!(matches!(raw.authenticate(&mut auth), AuthStep::Failed(_)));
+    assert_eq!(raw.receive(64), Answer::Ended);
+    assert!(connect_secured(address, &second).is_some());
+}
+
+#[test]
+fn a_key_that_a_user_defined_is_not_replaced_by_its_host() {
+    let suite = TlsSuite::Aes128GcmSha256;
+    let fixture = Fixture::new(TlsPolicy::Allowed, key(1, suite));
+    let secret = DhChapSecret::new(&[7; 32], None).expect("a secret");
+    fixture.prove(&secret, DhGroupPolicy::Any);
+    for (concatenation, is_accepted) in [
+        (Concatenation::Refused, true),
+        (Concatenation::Replacing, false),
+    ] {
+        let (mut raw, (status, dw0)) =
+            connect_secured(fixture.address(), &key(1, suite)).expect("accepted");
+        assert_eq!(
+            (status, dw0 & AUTHENTICATION_REQUIRED),
+            (0, AUTHENTICATION_REQUIRED)
+        );
+        let end = raw.authenticate(&mut generating(&secret, concatenation));
+        assert_eq!(end == AuthStep::Done, is_accepted, "{end:?}");
+    }
+}
+
 #[test]
 fn a_thousand_half_open_handshakes_are_bounded_slow_no_one_and_end() {
     let suite = TlsSuite::Aes128GcmSha256;
@@ -320,19 +450,6 @@ fn a_thousand_half_open_handshakes_are_bounded_slow_no_one_and_end() {
 
 /// How long a handshake may take.
 const HALF_OPEN_TIME: Duration = Duration::from_secs(10);
-
-/// Whether the peer has not closed a connection. Discards what the peer has sent.
-fn is_open(mut stream: &TcpStream) -> bool {
-    stream.set_nonblocking(true).expect("a socket");
-    let mut reply = [0; 4096];
-    loop {
-        match stream.read(&mut reply) {
-            Ok(1..) => {}
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
-            Ok(0) | Err(_) => return false,
-        }
-    }
-}
 
 /// What 1200 handshakes may take, of both sides.
 const HALF_OPEN_MEMORY_MAX_BYTES: u64 = 192 * MIB;

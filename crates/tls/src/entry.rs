@@ -117,8 +117,17 @@ pub enum Progress {
 pub struct Secured {
     /// Its records.
     pub records: Records,
-    /// Who has proven to have the key.
+    /// What the client has proven.
+    pub proven: Proven,
+}
+
+/// A client that has proven to have a key.
+#[derive(Clone, Debug)]
+pub struct Proven {
+    /// Whose key it is, and for which subsystem.
     pub identity: Identity,
+    /// The key.
+    pub key: Arc<Key>,
 }
 
 /// A connection that was accepted and that has no session yet.
@@ -126,7 +135,7 @@ pub struct Entry {
     policy: Policy,
     server: Option<Server>,
     reader: Reader,
-    negotiation: Option<(Negotiation, Identity)>,
+    negotiation: Option<(Negotiation, Proven)>,
 }
 
 impl Entry {
@@ -172,15 +181,15 @@ impl Entry {
         let Some(record) = self.reader.push(input)? else {
             return Ok(Progress::Pending);
         };
-        let (mut negotiation, identity) = match self.negotiation.take() {
+        let (mut negotiation, proven) = match self.negotiation.take() {
             Some(negotiation) => negotiation,
             None => begin(server, &record).inspect_err(|_| output.extend(HANDSHAKE_FAILURE))?,
         };
         let step = negotiation.step(&record, output);
         if let Some(records) = step.map_err(EntryError::Handshake)? {
-            return Ok(Progress::Secured(Box::new(Secured { records, identity })));
+            return Ok(Progress::Secured(Box::new(Secured { records, proven })));
         }
-        self.negotiation = Some((negotiation, identity));
+        self.negotiation = Some((negotiation, proven));
         Ok(Progress::Pending)
     }
 }
@@ -190,7 +199,7 @@ impl Entry {
 const HANDSHAKE_FAILURE: [u8; 7] = [21, 3, 3, 0, 2, 2, 40];
 
 /// Begins a handshake if the client proves that it has a key of ours.
-fn begin(server: &Server, record: &[u8]) -> Result<(Negotiation, Identity), EntryError> {
+fn begin(server: &Server, record: &[u8]) -> Result<(Negotiation, Proven), EntryError> {
     let hello = ClientHello::parse(record)?;
     let mut fault = EntryError::ClientHello(ClientHelloError::NoKey);
     for (name, binder) in hello.offers() {
@@ -201,8 +210,11 @@ fn begin(server: &Server, record: &[u8]) -> Result<(Negotiation, Identity), Entr
             .iter()
             .flat_map(|identity| server.keys.keys(identity));
         let (mut is_known, mut proof_bytes) = (false, 0);
-        let psks = keys.flat_map(|key| identity.as_ref().map_or(Vec::new(), |name| key.psks(name)));
-        for psk in psks {
+        let psks = keys.flat_map(|key| {
+            let psks = identity.as_ref().map_or(Vec::new(), |name| key.psks(name));
+            psks.into_iter().map(move |psk| (Arc::clone(&key), psk))
+        });
+        for (key, psk) in psks {
             is_known = true;
             proof_bytes = psk.suite.hash_bytes();
             if psk.identity.as_bytes() != name || !hello.proves(&psk, binder) {
@@ -211,7 +223,7 @@ fn begin(server: &Server, record: &[u8]) -> Result<(Negotiation, Identity), Entr
             let negotiation = Negotiation::new(&server.provider, Side::Server, psk);
             let negotiation = negotiation.map_err(EntryError::Handshake)?;
             let identity = identity.expect("keys were looked up for it");
-            return Ok((negotiation, identity));
+            return Ok((negotiation, Proven { identity, key }));
         }
         fault = match &identity {
             Some(identity) if is_known && binder.len() != proof_bytes => EntryError::Proof {

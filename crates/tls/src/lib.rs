@@ -29,7 +29,8 @@ mod record;
 mod suite;
 
 pub use entry::{
-    ClientHandshake, Entry, EntryError, KeySource, Policy, Progress, Secured, Server, UnknownPolicy,
+    ClientHandshake, Entry, EntryError, KeySource, Policy, Progress, Proven, Secured, Server,
+    UnknownPolicy,
 };
 pub use identity::{Derivation, Identity, IdentityFault, Source, Version};
 pub use key::{Key, KeyError};

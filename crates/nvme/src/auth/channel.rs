@@ -12,8 +12,11 @@ pub enum Concatenation {
     /// It may not.
     #[default]
     Refused,
-    /// It does if the host requests it.
+    /// It does if the host requests it, at a connection without TLS (NEWTLSPSK).
     Offered,
+    /// It does if the host requests it, over TLS: the new key replaces the one that the connection was
+    /// set up with (REPLACETLSPSK).
+    Replacing,
 }
 
 /// A key for TLS that both sides have computed from one authentication (the generated PSK).

@@ -69,7 +69,8 @@ pub(crate) struct NoRoom;
 /// The controller's side, of one queue.
 #[derive(Debug)]
 pub struct ControllerAuth {
-    credentials: Arc<Credentials>,
+    /// `None` if the host has no secret any more.
+    credentials: Option<Arc<Credentials>>,
     names: Names,
     state: State,
     is_proven: bool,
@@ -132,7 +133,7 @@ impl ControllerAuth {
     /// Of a queue that has just connected.
     pub fn new(credentials: Arc<Credentials>, names: Names) -> Self {
         Self {
-            credentials,
+            credentials: Some(credentials),
             names,
             state: State::Idle,
             is_proven: false,
@@ -149,14 +150,27 @@ impl ControllerAuth {
         self
     }
 
+    /// Of a queue whose host has proven who it is by TLS.
+    #[must_use]
+    pub(crate) fn proven(mut self) -> Self {
+        self.is_proven = true;
+        self
+    }
+
     /// The key for TLS that the last authentication has generated, once.
     pub fn take_generated_key(&mut self) -> Option<GeneratedKey> {
         self.generated.take()
     }
 
-    /// Replaces the credentials for the next transaction.
-    pub(crate) fn renew_credentials(&mut self, credentials: Arc<Credentials>) {
+    /// Replaces the credentials: before a transaction, and before the host's response is checked. Without
+    /// any the host is rejected.
+    pub(crate) fn renew_credentials(&mut self, credentials: Option<Arc<Credentials>>) {
         self.credentials = credentials;
+    }
+
+    /// Whether the next message says how the host's response was found.
+    pub(crate) fn is_deciding(&self) -> bool {
+        matches!(self.state, State::Verdict(..))
     }
 
     /// Whether the host has proven its secret.
@@ -290,7 +304,8 @@ impl ControllerAuth {
             Negotiate::ref_from_prefix(message).map_err(|_| FailureReason::IncorrectPayload)?;
         let is_concatenated = match (negotiate.secure_channel, self.concatenation) {
             (Negotiate::NO_SECURE_CHANNEL, _) => false,
-            (Negotiate::NEW_TLS_KEY, Concatenation::Offered) => true,
+            (Negotiate::NEW_TLS_KEY, Concatenation::Offered)
+            | (Negotiate::REPLACE_TLS_KEY, Concatenation::Replacing) => true,
             _ => return Err(FailureReason::SecureChannelMismatch),
         };
         let offer = find_offer(negotiate, others)?;
@@ -299,8 +314,9 @@ impl ControllerAuth {
         let (Some(hashes), Some(groups)) = (hashes, groups) else {
             return Err(FailureReason::IncorrectPayload);
         };
-        let hash = choose_hash(self.credentials.hash, hashes, is_concatenated)?;
-        let group = choose_group(self.credentials.group, groups)?;
+        let credentials = self.credentials.as_ref().ok_or(FailureReason::Failed)?;
+        let hash = choose_hash(credentials.hash, hashes, is_concatenated)?;
+        let group = choose_group(credentials.group, groups)?;
         // Without a group there is no session key to derive one from.
         if is_concatenated && group.is_none() {
             return Err(FailureReason::SecureChannelMismatch);
@@ -421,10 +437,8 @@ impl ControllerAuth {
         answer: &Answer,
     ) -> Result<Option<Digest>, FailureReason> {
         let proof = self.proof(transaction);
-        let secrets = [
-            Some(&self.credentials.secret),
-            self.credentials.other_secret.as_ref(),
-        ];
+        let credentials = self.credentials.as_ref().ok_or(FailureReason::Failed)?;
+        let secrets = [Some(&credentials.secret), credentials.other_secret.as_ref()];
         let is_right = secrets
             .into_iter()
             .flatten()
@@ -437,7 +451,7 @@ impl ControllerAuth {
         if !transaction.is_mutual {
             return Ok(None);
         }
-        let Some(secret) = &self.credentials.controller_secret else {
+        let Some(secret) = &credentials.controller_secret else {
             return Err(FailureReason::Failed);
         };
         let proof = Proof {

@@ -203,7 +203,7 @@ impl HostAuth {
         match self.concatenation {
             Concatenation::Refused => (hashes, groups),
             // TLS has no cipher suite with SHA-512, and keys are generated with a group only.
-            Concatenation::Offered => (
+            Concatenation::Offered | Concatenation::Replacing => (
                 hashes
                     .into_iter()
                     .filter(|&hash| hash != Hash::Sha512)
@@ -218,13 +218,14 @@ impl HostAuth {
         match self.concatenation {
             Concatenation::Refused => Negotiate::NO_SECURE_CHANNEL,
             Concatenation::Offered => Negotiate::NEW_TLS_KEY,
+            Concatenation::Replacing => Negotiate::REPLACE_TLS_KEY,
         }
     }
 
     /// S2; 0 says that the challenge is only for the key.
     fn sequence(&self) -> u32 {
         match (self.concatenation, self.is_mutual()) {
-            (Concatenation::Offered, false) => 0,
+            (Concatenation::Offered | Concatenation::Replacing, false) => 0,
             _ => self.seed.sequence(),
         }
     }
@@ -304,7 +305,9 @@ impl HostAuth {
         });
         let generated = match self.concatenation {
             Concatenation::Refused => None,
-            Concatenation::Offered => proof.generated_key(self.seed.challenge(hash)),
+            Concatenation::Offered | Concatenation::Replacing => {
+                proof.generated_key(self.seed.challenge(hash))
+            }
         };
         let public = keys.as_ref().map(|(public, _)| public);
         Ok(State::Reply(
@@ -340,7 +343,7 @@ impl HostAuth {
             self.sequence(),
         );
         let mut challenge = vec![0; hash.len_bytes()];
-        if self.is_mutual() || self.concatenation == Concatenation::Offered {
+        if self.is_mutual() || self.concatenation != Concatenation::Refused {
             fixed.challenge_valid = 1;
             challenge.copy_from_slice(self.seed.challenge(hash));
         }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use block::{Access, OpKind, Volume};
 use session::SourceId;
 
-use super::{ControllerId, Origin, Permit, Subsystem};
+use super::{ControllerId, Demand, Origin, Permit, Subsystem};
 use crate::auth::{AuthOutcome, Concatenation, Credentials, Exponentiation, GeneratedKey, Power};
 use crate::wire::{Nsid, Status};
 
@@ -43,9 +43,15 @@ pub trait Backend {
     /// the budget is exceeded. A lower charge always succeeds.
     fn charge_input(&mut self, len_bytes: u64) -> bool;
 
-    /// What the host of this connection has to prove in band, if anything. Called after
-    /// [`Self::open`] has succeeded, and again when a host authenticates anew.
+    /// The secrets of this connection's host as they are now, if it has any. Called after
+    /// [`Self::open`] has succeeded, when an authentication begins, and when the host's response is
+    /// checked, so that a secret that was revoked meanwhile proves nothing.
     fn credentials(&mut self) -> Option<Arc<Credentials>>;
+
+    /// Whether a host that has secrets has to prove them. Called after [`Self::open`] has succeeded.
+    fn demand(&self) -> Demand {
+        Demand::Required
+    }
 
     /// Whether the host may have a key for TLS generated, with which it connects again. Called after
     /// [`Self::open`] has succeeded, for admin queues.
@@ -53,7 +59,8 @@ pub trait Backend {
         Concatenation::Refused
     }
 
-    /// The host of this connection will connect again by TLS with this key.
+    /// The host of this connection will connect again by TLS with this key, which replaces the one
+    /// that this connection uses, if it uses one.
     fn keep_generated_key(&mut self, _key: &GeneratedKey) {}
 
     /// Fills `bytes` with random numbers that no one can predict.

@@ -58,6 +58,7 @@ pub fn connect<B: Backend>(
         access,
         authentication: backend.credentials().map(|credentials| Authentication {
             credentials,
+            demand: backend.demand(),
             concatenation: match command.queue_id.get() {
                 0 => backend.concatenation(),
                 _ => Concatenation::Refused,

@@ -80,19 +80,38 @@ pub struct Connection {
     pub io_queues: IoQueues,
     /// The connection's name towards the subsystem.
     pub wake: WakeToken,
-    /// What the host has to prove before it may use the queue, if anything.
+    /// What the host has to prove or may prove, if anything.
     pub authentication: Option<Authentication>,
 }
 
 /// In-band authentication of a queue.
 #[derive(Clone, Debug)]
 pub struct Authentication {
+    /// Whether the host has to authenticate before anything else.
+    pub demand: Demand,
     /// What the host has to prove.
     pub credentials: Arc<Credentials>,
     /// The names in Connect.
     pub names: Names,
     /// Whether the host may have a key for TLS generated.
     pub concatenation: Concatenation,
+}
+
+/// Whether a host that has a secret has to prove it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Demand {
+    /// It has to, before anything else is executed.
+    #[default]
+    Required,
+    /// It may: it has proven who it is by TLS, and authenticates to replace its key.
+    Permitted,
+}
+
+impl Authentication {
+    /// Whether the host has to authenticate before anything else.
+    pub fn is_required(&self) -> bool {
+        self.demand == Demand::Required
+    }
 }
 
 /// SQ flow control, as Connect requested it.
@@ -174,11 +193,19 @@ pub(super) struct ConnectRequest {
     pub(super) authentication: Option<Authentication>,
 }
 
+impl ConnectRequest {
+    /// Whether the host has to authenticate before anything else.
+    pub(super) fn must_authenticate(&self) -> bool {
+        let authentication = self.authentication.as_ref();
+        authentication.is_some_and(Authentication::is_required)
+    }
+}
+
 /// The completion of the Connect that made `connection`.
 pub fn connected(connection: &Connection) -> Completion {
-    let required = match connection.authentication {
-        Some(_) => CONNECT_AUTHENTICATION_REQUIRED,
-        None => 0,
+    let required = match &connection.authentication {
+        Some(authentication) if authentication.is_required() => CONNECT_AUTHENTICATION_REQUIRED,
+        _ => 0,
     };
     Completion {
         status: Status::SUCCESS,

@@ -423,7 +423,7 @@ impl Subsystem {
         if self.controllers.len() >= usize::from(self.config.limits.controllers_max) {
             return Err(StatusCode::ConnectControllerBusy.into());
         }
-        if request.authentication.is_some() && !self.has_room_for_unproven(request.origin.address) {
+        if request.must_authenticate() && !self.has_room_for_unproven(request.origin.address) {
             return Err(StatusCode::ConnectControllerBusy.into());
         }
         if self.is_discovery() && request.keep_alive_timeout_ms == 0 {

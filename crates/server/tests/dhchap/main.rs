@@ -1,9 +1,16 @@
 //! NVMe hosts that have to prove a secret: our own host at our own portals, over TCP and over RDMA in
 //! software.
 
+mod changes;
+#[path = "../fixture/crowd.rs"]
+mod crowd;
 #[path = "../fixture/mod.rs"]
 mod fixture;
 mod hostile;
+#[path = "../fixture/raw_host.rs"]
+mod raw_host;
+#[path = "../fixture/sockets.rs"]
+mod sockets;
 
 use std::fs;
 use std::net::IpAddr;
@@ -17,6 +24,7 @@ use block::{Access, Blocks, Extent, Lba};
 use initiator::{
     CommandError, Device, DeviceOptions, Operation, Queue, Request, Slot, Url, WaitStrategy,
 };
+use nvme::auth::{AuthStep, Concatenation, HostAuth};
 use server::{
     AllowedHost, ByteSize, DhChapDefinition, DhChapHash, DhChapSecret, DhGroup, DhGroupPolicy,
     HostDefinition, HostPolicy, PortalAuth, PortalDefinition, Server, TlsPolicy, ToldBy, Transport,
@@ -113,6 +121,11 @@ impl Drop for Fixture {
 
 fn secret(byte: u8) -> DhChapSecret {
     DhChapSecret::new(&[byte; 32], Some(DhChapHash::Sha256)).expect("32 bytes")
+}
+
+/// HOST's side of an authentication.
+fn prover(byte: u8) -> HostAuth {
+    raw_host::prover(secret(byte), (NQN, HOST), Concatenation::Refused)
 }
 
 fn host(hash: Option<DhChapHash>, group: DhGroupPolicy, byte: u8) -> HostDefinition {

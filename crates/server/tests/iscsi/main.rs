@@ -1,17 +1,24 @@
 //! iSCSI portals of the server: what one host does while another is served by the same core.
 
+#[path = "../fixture/crowd.rs"]
+mod crowd;
 #[path = "../fixture/mod.rs"]
 mod fixture;
 mod hostile;
 mod raw;
 mod replaced;
+#[path = "../fixture/sockets.rs"]
+mod sockets;
 
-use std::time::{Duration, Instant};
+use std::net::SocketAddr;
+use std::time::Duration;
 
 use block::testing::{assert_not_delayed, timed};
+use crowd::assert_bounded;
 use initiator::{Operation, Queue};
-use raw::{Fixture, MIB, Peer, run, wait_until};
-use server::{ByteSize, VolumeSpec};
+use iscsi::{Algorithm, CHALLENGE_LEN, Challenge, Credentials};
+use raw::{Fixture, MIB, OTHERS, Peer, run, wait_until};
+use server::{ByteSize, ChapDefinition, ChapSecret, HostDefinition, ToldBy, VolumeSpec};
 
 const WRITE: u8 = 0xA0;
 const NO_DATA: u8 = 0x80;
@@ -116,46 +123,113 @@ fn a_session_that_ends_takes_what_it_had_begun_with_it() {
     assert!(stays < before + LEN_BYTES, "it was cut short");
 }
 
-/// More than may be half open at once.
-const FLOOD: usize = 600;
-/// What is charged for one.
-const HALF_OPEN_BYTES: u64 = 64 << 10;
-const HALF_OPEN_MAX: u64 = 512;
-
 fn write(queue: &mut Queue) {
     run(queue, Operation::Write, 0).expect("written");
 }
 
-#[test]
-fn half_open_logins_are_bounded_and_disturb_no_session() {
-    let fixture = Fixture::alone(128 * MIB, &VolumeSpec::thin(ByteSize(MIB)));
-    let (_device, mut queue) = fixture.attach();
-    run(&mut queue, Operation::Write, 0).expect("written");
-    let before = fixture.server.capacity().used_bytes;
-    let started = Instant::now();
-    let mut peers = Vec::new();
-    let mut writes = Vec::new();
-    for number in 0..FLOOD {
-        let mut peer = Peer::connect(fixture.address);
-        // Nothing, a part of a header, a login whose text does not come.
-        let login = raw::login();
-        peer.send_raw(&login[..number % 3 * 24]);
-        peers.push(peer);
-        if number % 10 == 0 {
-            writes.push(timed(|| write(&mut queue)));
+/// What is charged for one that has not logged in.
+const HALF_OPEN_BYTES: u64 = 64 << 10;
+
+/// A host that has to prove a secret.
+fn host_with_a_secret() -> HostDefinition {
+    HostDefinition {
+        name: "iqn.2026-11.com.example:secret".parse().expect("a name"),
+        told_by: ToldBy::Name,
+        addresses: Vec::new(),
+        chap: Some(ChapDefinition {
+            user: "alice".to_owned(),
+            secret: ChapSecret::new("a secret of alice").expect("long enough"),
+            mutual: None,
+        }),
+        dhchap: None,
+        tls: None,
+    }
+}
+
+/// A login that ends with the challenge, which it returns, or before it if the portal refuses the connection.
+fn challenged(address: SocketAddr) -> (Peer, Vec<u8>) {
+    let mut challenge = Vec::new();
+    let mut peer = Peer::connect(address);
+    let names = format!("InitiatorName=iqn.2026-11.com.example:secret\0TargetName={OTHERS}\0");
+    for text in [names + "AuthMethod=CHAP\0", "CHAP_A=5\0".to_owned()] {
+        let mut header = raw::login();
+        // SecurityNegotiation, and no transit.
+        header[1] = 0;
+        peer.send(header, text.as_bytes());
+        if let Some(answer) = peer.receive() {
+            assert_eq!((answer.header[0], answer.header[36]), (0x23, 0));
+            challenge = answer.data;
         }
     }
-    wait_until(|| peers.iter().filter(|peer| peer.has_answer()).count() >= FLOOD - 512);
-    let used = fixture.server.capacity().used_bytes;
-    let most = before + HALF_OPEN_MAX * HALF_OPEN_BYTES;
-    assert!(used <= most, "{used} bytes, not {most}");
-    run(&mut queue, Operation::Read, 0).expect("read");
-    assert_eq!(fixture.server.sessions().len(), 1);
-    drop(peers);
+    (peer, challenge)
+}
+
+/// What alice answers a challenge with, by MD5.
+fn chap_response(challenge: &[u8], secret: &str) -> String {
+    let text = std::str::from_utf8(challenge).expect("text");
+    let value = |key: &str| {
+        let mut pairs = text.split('\0').filter_map(|pair| pair.split_once('='));
+        let found = pairs.find(|(found, _)| *found == key);
+        found.expect("the key").1
+    };
+    let alice = Credentials {
+        name: "alice".to_owned(),
+        secret: secret.as_bytes().to_vec().into(),
+    };
+    let own = Challenge::new(Algorithm::Md5, 0, [0; CHALLENGE_LEN]);
+    let response = own.answer(value("CHAP_I"), value("CHAP_C"), &alice);
+    response.expect("a challenge of the right form")
+}
+
+#[test]
+fn a_thousand_half_open_logins_are_bounded_and_end_and_disturb_no_session() {
+    let fixture = Fixture::alone(128 * MIB, &VolumeSpec::thin(ByteSize(MIB)));
+    let host = host_with_a_secret();
+    fixture.server.create_host(host).expect("a host");
+    let (_device, mut queue) = fixture.attach();
+    write(&mut queue);
+    let begin = |number: usize| {
+        // Nothing, a part of a header, a login whose text does not come, or the middle of CHAP.
+        let peer = match number % 4 {
+            3 => challenged(fixture.address).0,
+            part => {
+                let mut peer = Peer::connect(fixture.address);
+                peer.send_raw(&raw::login()[..part * 24]);
+                peer
+            }
+        };
+        peer.stream
+    };
+    let probe = || write(&mut queue);
+    let bounds = (HALF_OPEN_BYTES, raw::PATIENCE);
+    let writes = assert_bounded(&fixture.server, bounds, begin, probe);
     assert_not_delayed(&writes, || write(&mut queue));
-    wait_until(|| fixture.server.capacity().used_bytes <= before);
     let late = Peer::log_in(fixture.address, "late", "");
     assert_eq!(fixture.server.sessions().len(), 2, "logins are taken again");
-    assert!(started.elapsed() < raw::PATIENCE);
     drop(late);
+}
+
+#[test]
+fn a_chap_secret_that_is_revoked_during_a_login_proves_nothing() {
+    let fixture = Fixture::new(64 * MIB, &VolumeSpec::thin(ByteSize(MIB)));
+    let host = host_with_a_secret();
+    fixture.server.create_host(host.clone()).expect("a host");
+    for changes in [false, true] {
+        let (mut peer, challenge) = challenged(fixture.address);
+        if changes {
+            let mut changed = host.clone();
+            let chap = changed.chap.as_mut().expect("set");
+            chap.secret = ChapSecret::new("another of alice").expect("long enough");
+            fixture.server.change_host(changed).expect("changes");
+        }
+        let response = chap_response(&challenge, "a secret of alice");
+        let mut header = raw::login();
+        header[1] = 0x81;
+        let text = format!("CHAP_N=alice\0CHAP_R={response}\0");
+        peer.send(header, text.as_bytes());
+        let answer = peer.receive().expect("an answer");
+        // Status class 2, detail 1: authentication failure.
+        let status = if changes { (2, 1) } else { (0, 0) };
+        assert_eq!((answer.header[36], answer.header[37]), status);
+    }
 }

@@ -104,9 +104,11 @@ pub struct Peer {
     pub cmd_sn: u32,
 }
 
-/// A PDU that came, without its data.
+/// A PDU that came.
 pub struct Pdu {
     pub header: [u8; 48],
+    /// With its padding.
+    pub data: Vec<u8>,
 }
 
 impl Peer {
@@ -178,7 +180,7 @@ impl Peer {
         let len = u32::from_be_bytes([0, header[5], header[6], header[7]]) as usize;
         let mut data = vec![0; len.next_multiple_of(4)];
         self.fill(&mut data)?;
-        Some(Pdu { header })
+        Some(Pdu { header, data })
     }
 
     fn fill(&mut self, bytes: &mut [u8]) -> Option<()> {

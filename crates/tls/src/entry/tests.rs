@@ -113,8 +113,8 @@ fn every_version_derivation_and_suite_connects_and_carries_bytes() {
                 let entry = Entry::new(Policy::Required, server(&[&key]));
                 let shaken = shake(entry, client(&key, version, derivation));
                 let (mut secured, mut records) = shaken.expect("both have the key");
-                assert_eq!(secured.identity.host_nqn, HOST);
-                assert_eq!(secured.identity.subsystem_nqn, SUBSYSTEM);
+                assert_eq!(secured.proven.identity.host_nqn, HOST);
+                assert_eq!(secured.proven.identity.subsystem_nqn, SUBSYSTEM);
                 assert_eq!((secured.records.suite(), records.suite()), (suite, suite));
                 for chunk in [1, 5, 16_406, 70_000] {
                     let there = carry(&mut records, &mut secured.records, &bytes, chunk);

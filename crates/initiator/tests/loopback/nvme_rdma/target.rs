@@ -16,7 +16,8 @@ use fabric::{Soft, SoftOptions};
 use initiator::Url;
 use memory::Budget;
 use net::{
-    Accepted, Admission, Attachment, CloseReason, ConnectionId, ReactorHandle, ReactorOptions, Reactors,
+    Accepted, Admission, Attachment, CloseReason, ConnectionId, ReactorHandle, ReactorOptions,
+    Reactors,
 };
 use nvme::auth::{AuthOutcome, Credentials, Exponentiation, Power};
 use nvme::controller::{

@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 use super::Queue;
 use super::role::Role;
 use crate::auth::{AuthOutcome, ControllerAuth, Seed};
-use crate::controller::{Authentication, Backend, Completion, Limits, Reply, SlotId};
+use crate::controller::{Authentication, Backend, Completion, Demand, Limits, Reply, SlotId};
 use crate::wire::auth::{AuthenticationSqe, MESSAGE_MAX_BYTES};
 use crate::wire::fabrics::fctype;
 use crate::wire::{Sqe, StatusCode};
@@ -31,14 +31,20 @@ impl QueueAuth {
     /// Of a queue that has connected at `now`.
     pub(super) fn new(now: Instant, authentication: &Authentication) -> Box<Self> {
         let Authentication {
+            demand,
             credentials,
             names,
             concatenation,
         } = authentication.clone();
+        let auth = ControllerAuth::new(credentials, names).concatenating(concatenation);
+        let (auth, deadline) = match demand {
+            Demand::Required => (auth, Some(now + Limits::AUTHENTICATION_TIMEOUT)),
+            Demand::Permitted => (auth.proven(), None),
+        };
         Box::new(Self {
-            auth: ControllerAuth::new(credentials, names).concatenating(concatenation),
+            auth,
             waiting: None,
-            deadline: Some(now + Limits::AUTHENTICATION_TIMEOUT),
+            deadline,
         })
     }
 
@@ -48,7 +54,11 @@ impl QueueAuth {
     }
 
     /// The next message, padded to `room_bytes`, since hosts ask for more than it has.
-    fn message(&mut self, room_bytes: usize) -> Reply {
+    fn message<B: Backend>(&mut self, room_bytes: usize, backend: &mut B) -> Reply {
+        if self.auth.is_deciding() {
+            // A secret that was revoked since the authentication began proves nothing.
+            self.auth.renew_credentials(backend.credentials());
+        }
         match self.auth.poll_message(room_bytes) {
             Ok(mut message) => {
                 message.resize(room_bytes, 0);
@@ -95,9 +105,7 @@ impl Queue {
             return Reply::Done(StatusCode::InternalError.into());
         };
         if !queue.auth.is_in_progress() {
-            if let Some(credentials) = backend.credentials() {
-                queue.auth.renew_credentials(credentials);
-            }
+            queue.auth.renew_credentials(backend.credentials());
             let until = now + Limits::AUTHENTICATION_TIMEOUT;
             queue.deadline = Some(queue.deadline.map_or(until, |due| due.min(until)));
         }
@@ -131,7 +139,7 @@ impl Queue {
             queue.auth.handle_power(power);
         }
         if !queue.auth.is_computing() {
-            return queue.message(room_bytes);
+            return queue.message(room_bytes, backend);
         }
         if queue.waiting.is_some() {
             return Reply::Done(StatusCode::CommandSequenceError.into());
@@ -152,7 +160,7 @@ impl Queue {
             return;
         }
         if let Some((id, room_bytes)) = queue.waiting.take() {
-            let reply = queue.message(room_bytes);
+            let reply = queue.message(room_bytes, backend);
             self.reply(id, reply);
             self.note_progress(backend);
         }

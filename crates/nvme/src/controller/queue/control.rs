@@ -14,7 +14,8 @@ use super::slot::{Slot, Stage};
 use super::{Begun, Queue};
 use crate::controller::subsystem::Outcome;
 use crate::controller::{
-    Backend, Completion, Connection, DataPointer, Reply, SlotId, SqFlow, connect, host_data_len,
+    Authentication, Backend, Completion, Connection, DataPointer, Reply, SlotId, SqFlow, connect,
+    host_data_len,
 };
 use crate::wire::fabrics::fctype;
 use crate::wire::{Cid, Sqe, StatusCode};
@@ -259,12 +260,12 @@ impl Queue {
         if !connection.queue.is_admin() {
             self.in_capsule_max_bytes = limits.in_capsule_max_bytes(transport);
         }
-        self.role = match &connection.authentication {
-            Some(authentication) => {
-                self.auth = Some(QueueAuth::new(now, authentication));
-                Role::Unproven(connection)
-            }
-            None => Role::of(connection),
+        let authentication = connection.authentication.as_ref();
+        self.auth = authentication.map(|authentication| QueueAuth::new(now, authentication));
+        self.role = if authentication.is_some_and(Authentication::is_required) {
+            Role::Unproven(connection)
+        } else {
+            Role::of(connection)
         };
     }
 

@@ -74,11 +74,12 @@ impl Controller {
         events_supported: u32,
         write_cache: WriteCache,
     ) -> Self {
+        let is_proven = !request.must_authenticate();
         Self {
             host: request.host,
             origin: request.origin,
             access: request.access,
-            is_proven: request.authentication.is_none(),
+            is_proven,
             write_cache,
             queues: BTreeMap::new(),
             rested: BTreeSet::new(),

@@ -13,20 +13,21 @@ use nvme::auth::{
     AuthOutcome, Concatenation, Credentials, DhGroup, Exponentiation, GeneratedKey, Power,
 };
 use nvme::controller::{
-    Backend, CommandClass, Completed, ControllerId, NamespaceRef, OpenError, Origin, Permit,
-    PortalNumber, Subsystem, WakeToken,
+    Backend, CommandClass, Completed, ControllerId, Demand, NamespaceRef, OpenError, Origin,
+    Permit, PortalNumber, Subsystem, WakeToken,
 };
 use nvme::wire::discovery::TransportType;
 use nvme::wire::{Nsid, Status};
 use rustix::rand::{GetRandomFlags, getrandom};
 use session::SourceId;
-use tls::{Identity, Key, Source};
+use tls::{Key, KeySource as _, Proven, Source};
 use uuid::Uuid;
 use volume::Charge;
 
 use super::super::Core;
 use super::super::connections::log_end;
 use super::super::key_exchange::PowerSlot;
+use super::generated::{KeyNumber, KeyOwner};
 use crate::counters::Totals;
 use crate::names::DISCOVERY_NQN;
 use crate::nvme_target::NvmeTarget;
@@ -66,8 +67,10 @@ pub(crate) struct ConnectionBackend {
     input_charge: Option<Charge>,
     /// The power that an authentication waits for.
     power: PowerSlot,
-    /// Whose key TLS has proven, and for which target.
-    secured: Option<Identity>,
+    /// Which key TLS has proven, and for which target.
+    secured: Option<Proven>,
+    /// The key of the association that the connection belongs to, if it was generated.
+    association: Option<KeyNumber>,
     /// Whether the portal has TLS, so that keys may be generated for it.
     concatenation: Concatenation,
     /// What the host has to prove in its present authentication, or had to in its last one. The settings may
@@ -76,7 +79,7 @@ pub(crate) struct ConnectionBackend {
     /// The host has authenticated in band.
     is_authenticated: bool,
     /// The key that the last authentication of this connection has generated.
-    generated: Option<Arc<Key>>,
+    generated: Option<KeyNumber>,
 }
 
 /// The target that the host has named, and who it is.
@@ -108,6 +111,7 @@ impl ConnectionBackend {
             input_charge: None,
             power: PowerSlot::default(),
             secured: None,
+            association: None,
             concatenation,
             proving: None,
             is_authenticated: false,
@@ -117,23 +121,38 @@ impl ConnectionBackend {
 
     /// A key of TLS proves one host for one target. A host that uses TLS must not connect under
     /// another name or to another target.
+    /// The key must not have been removed since the handshake.
     fn check_secured(&self, subsystem_nqn: &str, host_nqn: &str) -> Result<(), OpenError> {
-        match &self.secured {
-            Some(proven)
-                if proven.host_nqn != host_nqn || proven.subsystem_nqn != subsystem_nqn =>
-            {
-                tracing::warn!(
-                    target = subsystem_nqn,
-                    host = host_nqn,
-                    peer = %self.accepted.peer,
-                    "rejected a host whose TLS identity is for {} and {}",
-                    proven.host_nqn,
-                    proven.subsystem_nqn
-                );
-                Err(OpenError::HostNotAllowed)
-            }
-            _ => Ok(()),
+        let Some(Proven { identity, key }) = &self.secured else {
+            return Ok(());
+        };
+        let peer = &self.accepted.peer;
+        if identity.host_nqn != host_nqn || identity.subsystem_nqn != subsystem_nqn {
+            tracing::warn!(
+                target = subsystem_nqn,
+                host = host_nqn,
+                %peer,
+                "rejected a host whose TLS identity is for {} and {}",
+                identity.host_nqn,
+                identity.subsystem_nqn
+            );
+            return Err(OpenError::HostNotAllowed);
         }
+        if !self.core.keys(identity).contains(key) {
+            tracing::warn!(
+                target = subsystem_nqn,
+                host = host_nqn,
+                %peer,
+                "rejected a host whose TLS key was removed or replaced since its handshake"
+            );
+            return Err(OpenError::HostNotAllowed);
+        }
+        Ok(())
+    }
+
+    fn uses_generated_key(&self) -> bool {
+        let identity = self.secured.as_ref().map(|proven| &proven.identity);
+        identity.is_some_and(|identity| identity.source == Source::Generated)
     }
 
     /// A portal that requires authentication rejects hosts that have no secret.
@@ -302,11 +321,6 @@ impl Backend for ConnectionBackend {
     fn credentials(&mut self) -> Option<Arc<Credentials>> {
         self.proving = None;
         let binding = self.binding.as_ref()?;
-        // The host was authenticated when this key was generated.
-        let source = self.secured.as_ref().map(|proven| proven.source);
-        if source == Some(Source::Generated) {
-            return None;
-        }
         // The discovery service shows nothing but names and addresses: it authenticates hosts only where all have to.
         if binding.target.name().is_none() && self.portal.auth == PortalAuth::ByHost {
             return None;
@@ -318,14 +332,27 @@ impl Backend for ConnectionBackend {
         self.proving.clone()
     }
 
+    fn demand(&self) -> Demand {
+        // The host was authenticated when the key was generated.
+        if self.uses_generated_key() {
+            Demand::Permitted
+        } else {
+            Demand::Required
+        }
+    }
+
     fn concatenation(&self) -> Concatenation {
         let binding = self.binding.as_ref();
         let host = binding.map(|binding| &binding.host);
         let is_known = host.is_some_and(|host| self.core.dhchap_of(host).is_some());
-        // TLS within TLS is not possible.
-        if is_known && self.secured.is_none() {
+        if !is_known {
+            Concatenation::Refused
+        } else if self.uses_generated_key() {
+            Concatenation::Replacing
+        } else if self.secured.is_none() {
             self.concatenation
         } else {
+            // A key that a user defined is the user's to change.
             Concatenation::Refused
         }
     }
@@ -343,12 +370,21 @@ impl Backend for ConnectionBackend {
         let Some(proven) = self.proving.clone() else {
             return;
         };
-        let keys = &self.core.generated_keys;
-        if let Some(replaced) = self.generated.take() {
-            keys.forget(&replaced);
+        let (keys, now) = (&self.core.generated_keys, Instant::now());
+        let key = Arc::new(key);
+        let association = self.association;
+        if association.is_some_and(|number| keys.replace(number, &proven, &key, now)) {
+            return;
         }
-        let now = Instant::now();
-        self.generated = Some(keys.keep(&binding.host, target.as_str(), proven, key, now));
+        if let Some(replaced) = self.generated.take() {
+            keys.forget(replaced);
+        }
+        let owner = KeyOwner {
+            host: &binding.host,
+            subsystem_nqn: target.as_str(),
+            proven,
+        };
+        self.generated = Some(keys.keep(&owner, &key, now));
     }
 
     fn random(&mut self, bytes: &mut [u8]) {
@@ -443,16 +479,18 @@ impl Attachment for ConnectionBackend {
     fn admission(&self) -> Admission {
         let binding = self.binding.as_ref();
         let is_bound = binding.is_some_and(|binding| binding.controller.is_some());
+        let must_prove = self.proving.is_some() && self.demand() == Demand::Required;
         if !is_bound {
             Admission::Pending
-        } else if self.proving.is_some() && !self.is_authenticated {
+        } else if must_prove && !self.is_authenticated {
             Admission::Authenticating
         } else {
             Admission::Admitted
         }
     }
 
-    fn handle_secured(&mut self, identity: &Identity) {
+    fn handle_secured(&mut self, proven: &Proven) {
+        let identity = &proven.identity;
         tracing::debug!(
             connection = %self.accepted.id,
             peer = %self.accepted.peer,
@@ -461,8 +499,8 @@ impl Attachment for ConnectionBackend {
             suite = %identity.suite,
             "a connection is encrypted"
         );
-        self.core.generated_keys.connected(identity);
-        self.secured = Some(identity.clone());
+        self.association = self.core.generated_keys.connected(identity);
+        self.secured = Some(proven.clone());
     }
 
     fn handle_sent(&mut self, now: Instant) {
@@ -487,8 +525,8 @@ impl Attachment for ConnectionBackend {
 impl Drop for ConnectionBackend {
     fn drop(&mut self) {
         self.views.leave_all();
-        if let Some(identity) = &self.secured {
-            self.core.generated_keys.disconnected(identity);
+        if let Some(number) = self.association {
+            self.core.generated_keys.disconnected(number);
         }
         self.core.registry.connection_closed(self.accepted.id);
     }

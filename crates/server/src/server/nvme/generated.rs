@@ -2,7 +2,7 @@
 //!
 //! A host that concatenates a secure channel authenticates at a plain connection, then connects again
 //! by TLS: first an admin queue, then I/O queues. Each association has a key of its own, which ends with
-//! its last connection.
+//! its last connection. The host may replace it within TLS; that is then the key of the association.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,10 +15,30 @@ use crate::{DhChapDefinition, HostName};
 /// The keys of all hosts, the oldest first.
 #[derive(Default)]
 pub(in super::super) struct GeneratedKeys {
-    entries: Mutex<VecDeque<Entry>>,
+    entries: Mutex<Entries>,
+}
+
+#[derive(Default)]
+struct Entries {
+    keys: VecDeque<Entry>,
+    next: u64,
+}
+
+/// Names the key of an association, which may be replaced by another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct KeyNumber(u64);
+
+/// Who has a key generated.
+#[derive(Clone, Debug)]
+pub(super) struct KeyOwner<'a> {
+    pub(super) host: &'a HostName,
+    pub(super) subsystem_nqn: &'a str,
+    /// What the host has proven.
+    pub(super) proven: Arc<DhChapDefinition>,
 }
 
 struct Entry {
+    number: KeyNumber,
     host: HostName,
     subsystem_nqn: String,
     /// What the host had proven.
@@ -40,58 +60,73 @@ impl GeneratedKeys {
 
     /// Keeps a key, in the place of the host's oldest one if it has too many, or of the oldest one if there
     /// are too many in all.
-    pub(super) fn keep(
-        &self,
-        host: &HostName,
-        subsystem_nqn: &str,
-        proven: Arc<DhChapDefinition>,
-        key: Key,
-        now: Instant,
-    ) -> Arc<Key> {
+    pub(super) fn keep(&self, owner: &KeyOwner<'_>, key: &Arc<Key>, now: Instant) -> KeyNumber {
         let mut entries = self.lock();
-        entries.retain(|entry| entry.is_valid(now));
-        let is_of_host = |entry: &Entry| entry.host == *host;
-        if entries.iter().filter(|entry| is_of_host(entry)).count() >= Self::OF_HOST_MAX
-            && let Some(oldest) = entries.iter().position(is_of_host)
+        let keys = &mut entries.keys;
+        keys.retain(|entry| entry.is_in_use() || entry.is_valid(now));
+        let is_of_host = |entry: &Entry| entry.host == *owner.host;
+        if keys.iter().filter(|entry| is_of_host(entry)).count() >= Self::OF_HOST_MAX
+            && let Some(oldest) = keys.iter().position(is_of_host)
         {
-            entries.remove(oldest);
+            keys.remove(oldest);
         }
-        if entries.len() >= Self::ALL_MAX {
-            entries.pop_front();
+        if keys.len() >= Self::ALL_MAX {
+            keys.pop_front();
         }
-        let key = Arc::new(key);
-        entries.push_back(Entry {
-            host: host.clone(),
-            subsystem_nqn: subsystem_nqn.to_owned(),
-            proven,
-            key: Arc::clone(&key),
+        let number = KeyNumber(entries.next);
+        entries.next += 1;
+        entries.keys.push_back(Entry {
+            number,
+            host: owner.host.clone(),
+            subsystem_nqn: owner.subsystem_nqn.to_owned(),
+            proven: Arc::clone(&owner.proven),
+            key: Arc::clone(key),
             made: now,
             connections: 0,
         });
-        key
+        number
+    }
+
+    /// Replaces the key of an association, whose connections go on. The key that was replaced no longer
+    /// admits connections. Returns `false` if the association has no key any more.
+    pub(super) fn replace(
+        &self,
+        number: KeyNumber,
+        proven: &Arc<DhChapDefinition>,
+        key: &Arc<Key>,
+        now: Instant,
+    ) -> bool {
+        let mut entries = self.lock();
+        let entry = entries.find(number);
+        let is_replaced = entry.is_some();
+        if let Some(entry) = entry {
+            (entry.key, entry.made) = (Arc::clone(key), now);
+            entry.proven = Arc::clone(proven);
+        }
+        is_replaced
     }
 
     /// Removes a key that another one replaces.
-    pub(super) fn forget(&self, key: &Arc<Key>) {
-        self.lock().retain(|entry| !Arc::ptr_eq(&entry.key, key));
+    pub(super) fn forget(&self, number: KeyNumber) {
+        self.lock().keys.retain(|entry| entry.number != number);
     }
 
-    /// A connection uses the key of an identity.
-    pub(super) fn connected(&self, identity: &Identity) {
+    /// A connection uses the key of an identity. Returns its number, if there is one still.
+    pub(super) fn connected(&self, identity: &Identity) -> Option<KeyNumber> {
         let mut entries = self.lock();
-        if let Some(entry) = entries.iter_mut().find(|entry| entry.is_named(identity)) {
-            entry.connections += 1;
-        }
+        let mut keys = entries.keys.iter_mut();
+        let entry = keys.find(|entry| entry.is_named(identity))?;
+        entry.connections += 1;
+        Some(entry.number)
     }
 
-    /// A connection that used the key of an identity has ended. The last one ends the key.
-    pub(super) fn disconnected(&self, identity: &Identity) {
+    /// A connection of an association has ended. The last one ends its key.
+    pub(super) fn disconnected(&self, number: KeyNumber) {
         let mut entries = self.lock();
-        if let Some(at) = entries.iter().position(|entry| entry.is_named(identity)) {
-            let connections = entries[at].connections.saturating_sub(1);
-            entries[at].connections = connections;
-            if connections == 0 {
-                entries.remove(at);
+        if let Some(entry) = entries.find(number) {
+            entry.connections = entry.connections.saturating_sub(1);
+            if !entry.is_in_use() {
+                entries.keys.retain(|entry| entry.number != number);
             }
         }
     }
@@ -104,6 +139,7 @@ impl GeneratedKeys {
         now: Instant,
     ) -> Vec<Arc<Key>> {
         self.lock()
+            .keys
             .iter()
             .filter(|entry| entry.is_of(identity))
             .filter(|entry| entry.is_valid(now) && *entry.proven == *current)
@@ -111,12 +147,22 @@ impl GeneratedKeys {
             .collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Entry>> {
+    fn lock(&self) -> MutexGuard<'_, Entries> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
+impl Entries {
+    fn find(&mut self, number: KeyNumber) -> Option<&mut Entry> {
+        self.keys.iter_mut().find(|entry| entry.number == number)
+    }
+}
+
 impl Entry {
+    fn is_in_use(&self) -> bool {
+        self.connections > 0
+    }
+
     /// Whether the key is for the host and the target of an identity.
     fn is_of(&self, identity: &Identity) -> bool {
         self.host.as_str() == identity.host_nqn && self.subsystem_nqn == identity.subsystem_nqn
@@ -161,8 +207,16 @@ mod tests {
             .expect("an identity")
     }
 
-    fn key(byte: u8) -> Key {
-        Key::generated(&[byte; 32]).expect("a key")
+    fn key(byte: u8) -> Arc<Key> {
+        Arc::new(Key::generated(&[byte; 32]).expect("a key"))
+    }
+
+    fn owner<'a>(host: &'a HostName, proven: &Arc<DhChapDefinition>) -> KeyOwner<'a> {
+        KeyOwner {
+            host,
+            subsystem_nqn: SUBSYSTEM,
+            proven: Arc::clone(proven),
+        }
     }
 
     #[test]
@@ -170,29 +224,51 @@ mod tests {
         let proven = proven("DHHC-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:");
         let host: HostName = "nqn.2014-08.org.example:host".parse().expect("a name");
         let (keys, now) = (GeneratedKeys::default(), Instant::now());
-        let [first, second] =
-            [1, 2].map(|byte| keys.keep(&host, SUBSYSTEM, Arc::clone(&proven), key(byte), now));
-        let found = || keys.of(&identity(&host), &proven, now).len();
-        let name = first.identity(host.as_str(), SUBSYSTEM);
+        let owner = owner(&host, &proven);
+        let [_, second] = [1, 2].map(|byte| keys.keep(&owner, &key(byte), now));
+        let found = || keys.of(&identity(&host), &proven, now);
+        let name = |byte| key(byte).identity(host.as_str(), SUBSYSTEM);
         // An admin queue and an I/O queue.
-        keys.connected(&name);
-        keys.connected(&name);
-        keys.disconnected(&name);
-        assert_eq!(found(), 2);
-        keys.disconnected(&name);
-        assert_eq!(found(), 1);
-        assert_eq!(
-            keys.of(&identity(&host), &proven, now),
-            [Arc::clone(&second)]
-        );
+        let [admin, io] = [(); 2].map(|()| keys.connected(&name(1)).expect("a key"));
+        assert_eq!(admin, io);
+        keys.disconnected(io);
+        assert_eq!(found(), [key(1), key(2)]);
+        keys.disconnected(admin);
+        assert_eq!(found(), [key(2)]);
         // Connections with keys that a user configured count for nothing.
-        let mut configured = second.identity(host.as_str(), SUBSYSTEM);
+        let mut configured = name(2);
         configured.source = Source::Configured;
-        keys.connected(&configured);
-        keys.disconnected(&configured);
-        assert_eq!(found(), 1);
-        keys.forget(&second);
-        assert_eq!(found(), 0);
+        assert_eq!(keys.connected(&configured), None);
+        keys.forget(second);
+        assert_eq!(found(), []);
+    }
+
+    #[test]
+    fn a_key_that_is_replaced_admits_no_one_and_its_association_goes_on() {
+        let old = proven("DHHC-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:");
+        let new = Arc::new(Credentials {
+            group: GroupPolicy::NoGroup,
+            ..(*old).clone()
+        });
+        let host: HostName = "nqn.2014-08.org.example:host".parse().expect("a name");
+        let (keys, now) = (GeneratedKeys::default(), Instant::now());
+        let found = |proven, now| keys.of(&identity(&host), proven, now);
+        let name = |byte| key(byte).identity(host.as_str(), SUBSYSTEM);
+        keys.keep(&owner(&host, &old), &key(1), now);
+        let [admin, io] = [(); 2].map(|()| keys.connected(&name(1)).expect("a key"));
+        // It may be replaced when it is too old for new connections, and its time begins anew.
+        let late = now + GeneratedKeys::LIFETIME;
+        keys.keep(&owner(&host, &old), &key(9), late);
+        assert!(keys.replace(admin, &new, &key(2), late));
+        assert_eq!(found(&old, late), [key(9)]);
+        assert_eq!(found(&new, late), [key(2)]);
+        assert_eq!(keys.connected(&name(1)), None);
+        // The I/O queue that used the former key keeps the new one.
+        keys.disconnected(admin);
+        assert_eq!(found(&new, late), [key(2)]);
+        keys.disconnected(io);
+        assert_eq!(found(&new, late), []);
+        assert!(!keys.replace(io, &new, &key(3), late));
     }
 
     #[test]
@@ -205,15 +281,24 @@ mod tests {
         let host: HostName = "nqn.2014-08.org.example:host".parse().expect("a name");
         let other: HostName = "nqn.2014-08.org.example:other".parse().expect("a name");
         let (keys, now) = (GeneratedKeys::default(), Instant::now());
-        keys.keep(&other, SUBSYSTEM, Arc::clone(&old), key(200), now);
+        keys.keep(&owner(&other, &old), &key(200), now);
         for byte in 0..100 {
-            keys.keep(&host, SUBSYSTEM, Arc::clone(&old), key(byte), now);
+            keys.keep(&owner(&host, &old), &key(byte), now);
             // The keys of another target are keys of the host, too.
-            keys.keep(&host, "another", Arc::clone(&old), key(byte), now);
+            let subsystem_nqn = "another";
+            let owner = owner(&host, &old);
+            keys.keep(
+                &KeyOwner {
+                    subsystem_nqn,
+                    ..owner
+                },
+                &key(byte),
+                now,
+            );
         }
         let found = keys.of(&identity(&host), &old, now);
         assert_eq!(found.len(), GeneratedKeys::OF_HOST_MAX / 2);
-        assert!(found.iter().any(|found| **found == key(99)), "the newest");
+        assert!(found.contains(&key(99)), "the newest");
         assert!(keys.of(&identity(&host), &new, now).is_empty());
         // No host pushes out the keys of another one.
         assert_eq!(keys.of(&identity(&other), &old, now).len(), 1);
@@ -221,9 +306,9 @@ mod tests {
         assert!(keys.of(&identity(&host), &old, late).is_empty());
         for number in 0..GeneratedKeys::ALL_MAX {
             let name = format!("{other}{number}").parse().expect("a name");
-            keys.keep(&name, SUBSYSTEM, Arc::clone(&old), key(1), now);
+            keys.keep(&owner(&name, &old), &key(1), now);
         }
-        let entries = keys.entries.lock().expect("not poisoned").len();
+        let entries = keys.lock().keys.len();
         assert_eq!(entries, GeneratedKeys::ALL_MAX);
     }
 }
