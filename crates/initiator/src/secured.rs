@@ -8,7 +8,7 @@ use std::{
 };
 
 use session::{Buffers, Segment, SendList};
-use tls::{ClientHandshake, Output, Records};
+use tls::{ClientHandshake, Output, Records, Sealed};
 
 use crate::ConnectionError;
 use crate::socket::{Interest, wait};
@@ -18,8 +18,7 @@ use crate::socket::{Interest, wait};
 pub(crate) struct Secured {
     pub(crate) records: Records,
     output: Output,
-    sealed: Vec<u8>,
-    sent_bytes: usize,
+    sealed: Sealed,
 }
 
 impl Secured {
@@ -28,8 +27,7 @@ impl Secured {
         Self {
             records,
             output: Output::default(),
-            sealed: Vec::new(),
-            sent_bytes: 0,
+            sealed: Sealed::default(),
         }
     }
 
@@ -68,10 +66,11 @@ impl Secured {
 
     /// Sends what was encrypted. Returns false if the socket takes no more.
     pub(crate) fn send(&mut self, stream: &TcpStream) -> Result<bool, ConnectionError> {
-        let is_sent = send(stream, &self.sealed, &mut self.sent_bytes)?;
+        let mut sent_bytes = 0;
+        let is_sent = send(stream, self.sealed.unsent(), &mut sent_bytes)?;
+        self.sealed.consume(sent_bytes);
         if is_sent {
             self.output.reuse(std::mem::take(&mut self.sealed));
-            self.sent_bytes = 0;
         }
         Ok(is_sent)
     }

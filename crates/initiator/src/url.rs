@@ -3,6 +3,7 @@
 //! `iscsi://user%secret@host:port/iqn/lun?hdgst=on&ddgst=on&sessions=4&initiator=…&chap=FILE`.
 
 mod dhchap;
+mod tls;
 
 use fabric::Choice as RdmaChoice;
 use percent_encoding::{
@@ -16,6 +17,7 @@ use std::{
 };
 
 pub use self::dhchap::DhChapOptions;
+pub use self::tls::TlsOptions;
 
 /// Names a namespace or a logical unit (or, without a path, a discovery service) and how to reach
 /// it. What is shown of it parses to the same URL, except for the secret, which is never shown.
@@ -36,8 +38,7 @@ pub struct Url {
     secret: Option<Secret>,
     secrets_file: Option<PathBuf>,
     dhchap: DhChapOptions,
-    tls_psk_file: Option<PathBuf>,
-    generates_tls_key: bool,
+    tls: TlsOptions,
     rdma: RdmaChoice,
     local: Option<IpAddr>,
 }
@@ -240,7 +241,7 @@ impl Url {
             &self.secrets_file,
             &self.dhchap.secret_file,
             &self.dhchap.controller_secret_file,
-            &self.tls_psk_file,
+            &self.tls.psk_file,
         ];
         files.into_iter().filter_map(|file| file.as_deref())
     }
@@ -250,14 +251,9 @@ impl Url {
         &self.dhchap
     }
 
-    /// Whether an authentication generates the key for TLS over NVMe/TCP (`tls=generated`).
-    pub fn generates_tls_key(&self) -> bool {
-        self.generates_tls_key
-    }
-
-    /// The file of the key for TLS over NVMe/TCP (`tls-psk-file=`); plain if absent.
-    pub fn tls_psk_file(&self) -> Option<&Path> {
-        self.tls_psk_file.as_deref()
+    /// TLS of NVMe/TCP (`tls…=`).
+    pub fn tls(&self) -> &TlsOptions {
+        &self.tls
     }
 
     /// What is to execute RDMA (`rdma=`).
@@ -317,14 +313,9 @@ impl Url {
                 let known = self.scheme.options();
                 self.dhchap.set(dhchap, value, known)?;
             }
-            (Scheme::NvmeTcp, "tls-psk-file") => self.tls_psk_file = Some(decode(value)?.into()),
-            (Scheme::NvmeTcp, "tls") if value == "generated" => self.generates_tls_key = true,
-            (Scheme::NvmeTcp, "tls") => {
-                return Err(UrlError::OptionValue {
-                    option: "tls",
-                    value: value.to_owned(),
-                    expected: "it is generated; tls-psk-file= names a key",
-                });
+            (Scheme::NvmeTcp, tls) if tls.starts_with("tls") => {
+                let known = self.scheme.options();
+                self.tls.set(tls, value, known)?;
             }
             (Scheme::Iscsi, "chap") => self.secrets_file = Some(decode(value)?.into()),
             _ => {
@@ -400,8 +391,7 @@ impl FromStr for Url {
             secret: None,
             secrets_file: None,
             dhchap: DhChapOptions::default(),
-            tls_psk_file: None,
-            generates_tls_key: false,
+            tls: TlsOptions::default(),
             rdma: RdmaChoice::default(),
             local: None,
         };
@@ -462,13 +452,7 @@ impl fmt::Display for Url {
             options.push(format!("chap={}", encode_name(&path.to_string_lossy())));
         }
         options.extend(self.dhchap.shown());
-        if let Some(path) = &self.tls_psk_file {
-            let path = path.to_string_lossy();
-            options.push(format!("tls-psk-file={}", encode_name(&path)));
-        }
-        if self.generates_tls_key {
-            options.push("tls=generated".to_owned());
-        }
+        options.extend(self.tls.shown());
         for (option, separator) in options
             .iter()
             .zip(std::iter::once('?').chain(std::iter::repeat('&')))
@@ -510,7 +494,7 @@ impl Scheme {
     fn options(self) -> &'static str {
         match self {
             Self::NvmeTcp => {
-                "ns, hdgst, ddgst, queues, hostnqn, tls, tls-psk-file, dhchap-secret-file, dhchap-ctrl-secret-file, dhchap-hash, dhchap-dhgroup"
+                "ns, hdgst, ddgst, queues, hostnqn, tls, tls-psk-file, tls-identity, dhchap-secret-file, dhchap-ctrl-secret-file, dhchap-hash, dhchap-dhgroup"
             }
             Self::NvmeRdma => {
                 "ns, rdma, local, queues, hostnqn, dhchap-secret-file, dhchap-ctrl-secret-file, dhchap-hash, dhchap-dhgroup"
@@ -701,6 +685,7 @@ mod tests {
             "nvme+rdma://[::1]/rd0?local=::2",
             "nvme+tcp://h/rd0?dhchap-secret-file=a&dhchap-ctrl-secret-file=b%20c&dhchap-hash=sha384&dhchap-dhgroup=none",
             "nvme+tcp://h/rd0?tls-psk-file=a%20b",
+            "nvme+tcp://h/rd0?tls-psk-file=a&tls-identity=0",
             "nvme+tcp://h/rd0?dhchap-secret-file=a&tls=generated",
         ] {
             let url = parse(text).unwrap();
@@ -759,6 +744,8 @@ mod tests {
             ),
             ("nvme+tcp://h/rd0?dhchap-dhgroup=1", "ffdhe2048"),
             ("nvme+tcp://h/rd0?tls=on", "tls-psk-file="),
+            ("nvme+tcp://h/rd0?tls-identity=2", "0 or 1"),
+            ("nvme+tcp://h/rd0?tls-psk=a", "known options: ns"),
             ("nvme+tcp://h/rd0?dhchap-secret=x", "known options: ns"),
             (
                 "iscsi://h/iqn.x/0?dhchap-secret-file=a",

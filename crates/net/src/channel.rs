@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 
 use rustix::io::Errno;
 use rustix::net::SendFlags;
-use tls::{Entry, Output, Records};
+use tls::{Entry, Output, Records, Sealed};
 
 /// How the bytes of a socket become those of a session.
 pub(crate) enum Channel {
@@ -41,11 +41,13 @@ impl Channel {
     }
 }
 
-/// Bytes for a socket, as they are sent: handshakes and records.
+/// Bytes for a socket, as they are sent.
 #[derive(Default)]
 pub(crate) struct Outbox {
-    bytes: Vec<u8>,
+    /// Of handshakes and the farewell; they are sent first.
+    messages: Vec<u8>,
     sent: usize,
+    records: Sealed,
 }
 
 impl Outbox {
@@ -53,22 +55,37 @@ impl Outbox {
     pub(crate) const MAX_BYTES: usize = Output::SEALED_MAX_BYTES;
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
+        self.messages.is_empty() && self.records.is_empty()
     }
 
-    /// Where more bytes may be added.
-    pub(crate) fn bytes_mut(&mut self) -> &mut Vec<u8> {
-        &mut self.bytes
+    /// Where messages may be added.
+    pub(crate) fn messages_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.messages
+    }
+
+    /// Adds records, where it has none.
+    pub(crate) fn put(&mut self, records: Sealed) {
+        assert!(self.records.is_empty(), "what was not sent is kept");
+        self.records = records;
     }
 
     /// Sends as much as the socket takes. Returns the number of bytes, and whether it takes no more.
     pub(crate) fn send(&mut self, socket: BorrowedFd<'_>) -> io::Result<(u64, bool)> {
         let mut total = 0;
-        while self.sent < self.bytes.len() {
+        loop {
+            let message = &self.messages[self.sent..];
+            let unsent = if message.is_empty() {
+                self.records.unsent()
+            } else {
+                message
+            };
+            if unsent.is_empty() {
+                break;
+            }
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            match rustix::net::send(socket, &self.bytes[self.sent..], flags) {
+            match rustix::net::send(socket, unsent, flags) {
                 Ok(sent) => {
-                    self.sent += sent;
+                    self.consume(sent);
                     total += sent as u64;
                 }
                 Err(Errno::AGAIN) => return Ok((total, true)),
@@ -76,14 +93,22 @@ impl Outbox {
                 Err(error) => return Err(error.into()),
             }
         }
-        self.bytes.clear();
+        self.messages.clear();
         self.sent = 0;
         Ok((total, false))
     }
 
-    /// Gives the memory of an empty box away.
-    pub(crate) fn take_memory(&mut self) -> Vec<u8> {
-        assert!(self.is_empty(), "what was not sent is kept");
-        std::mem::take(&mut self.bytes)
+    fn consume(&mut self, sent: usize) {
+        if self.sent < self.messages.len() {
+            self.sent += sent;
+        } else {
+            self.records.consume(sent);
+        }
+    }
+
+    /// Gives the memory of records away, which were sent.
+    pub(crate) fn take_records(&mut self) -> Sealed {
+        assert!(self.records.is_empty(), "what was not sent is kept");
+        std::mem::take(&mut self.records)
     }
 }

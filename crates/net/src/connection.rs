@@ -287,26 +287,31 @@ impl Connection {
             Some(len) => len,
             None => return Ok(0),
         };
-        if let Err(reason) = self.handle_bytes(now, &mut scratch.receive[..len]) {
+        let (input, output) = (&mut scratch.receive[..len], &mut scratch.output);
+        if let Err(reason) = self.handle_bytes(now, input, output) {
             self.phase = Phase::Ending(reason);
         }
         Ok(len)
     }
 
     /// Passes what was received to the session, decrypted if need be.
-    fn handle_bytes(&mut self, now: Instant, input: &mut [u8]) -> Result<(), CloseReason> {
+    fn handle_bytes(
+        &mut self,
+        now: Instant,
+        input: &mut [u8],
+        output: &mut Output,
+    ) -> Result<(), CloseReason> {
         match &mut self.channel {
             Channel::Plain => self.driven.handle_bytes(now, input),
             Channel::Secured(records) => {
                 records.handle_bytes(input, |bytes| self.driven.handle_bytes(now, bytes))?;
                 if records.wants_transmit() {
-                    let bytes = records.seal(&mut Output::default())?;
-                    self.outbox.bytes_mut().extend_from_slice(&bytes);
+                    self.outbox.put(records.seal(output)?);
                 }
                 Ok(())
             }
             Channel::Entering(entry) => {
-                match entry.handle_bytes(input, self.outbox.bytes_mut())? {
+                match entry.handle_bytes(input, self.outbox.messages_mut())? {
                     Progress::Pending => return Ok(()),
                     Progress::Plain => self.channel = Channel::Plain,
                     Progress::Secured(secured) => {
@@ -343,7 +348,7 @@ impl Connection {
     /// Sends output of the session until there is no more, the socket accepts no more, or the
     /// turn's limit is reached. Returns the number of bytes sent.
     fn transmit(&mut self, now: Instant, scratch: &mut Scratch) -> Result<u64, CloseReason> {
-        let mut sent_bytes = self.send_outbox()?;
+        let mut sent_bytes = self.send_outbox(&mut scratch.output)?;
         while sent_bytes < SEND_TURN_BYTES
             && self.outbox.is_empty()
             && self.session_wants_transmit()
@@ -376,7 +381,7 @@ impl Connection {
         if !self.writable {
             return Ok(0);
         }
-        let before_bytes = self.send_outbox()?;
+        let before_bytes = self.send_outbox(&mut scratch.output)?;
         let Some(mut undrained) = self.undrained.take() else {
             return Ok(before_bytes);
         };
@@ -412,11 +417,8 @@ impl Connection {
             if let Channel::Secured(records) = &mut self.channel {
                 let copied = gather.copy(output, list, attachment);
                 copied.inspect_err(|_| *output = Output::default())?;
-                *self.outbox.bytes_mut() = records.seal(output)?;
-                total_bytes += self.send_outbox()?;
-                if self.outbox.is_empty() {
-                    output.reuse(self.outbox.take_memory());
-                }
+                self.outbox.put(records.seal(output)?);
+                total_bytes += self.send_outbox(output)?;
                 continue;
             }
             match gather.send(self.socket.as_fd(), bounce, list, attachment)? {
@@ -430,10 +432,13 @@ impl Connection {
         Ok(total_bytes)
     }
 
-    /// Sends what is encrypted already. Returns the number of bytes.
-    fn send_outbox(&mut self) -> io::Result<u64> {
+    /// Sends what is encrypted already. Returns the number of bytes, and the memory to `output`.
+    fn send_outbox(&mut self, output: &mut Output) -> io::Result<u64> {
         let (sent_bytes, is_blocked) = self.outbox.send(self.socket.as_fd())?;
         self.writable &= !is_blocked;
+        if self.outbox.is_empty() {
+            output.reuse(self.outbox.take_records());
+        }
         Ok(sent_bytes)
     }
 
@@ -456,8 +461,8 @@ impl Connection {
                 && let Ok(farewell) = records.close()
             {
                 // A peer that does not take it detects the end all the same.
-                self.outbox.bytes_mut().extend_from_slice(&farewell);
-                let _ = self.send_outbox();
+                self.outbox.messages_mut().extend_from_slice(&farewell);
+                let _ = self.outbox.send(self.socket.as_fd());
                 self.outbox = Outbox::default();
             }
             if rustix::net::shutdown(&self.socket, Shutdown::Write).is_err() {

@@ -7,8 +7,8 @@ mod raw_host;
 mod sockets;
 
 use std::fs;
-use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -112,12 +112,15 @@ impl Fixture {
     }
 
     fn attach(&self, key: Option<&TlsKey>, host: &str) -> Result<(Device, Queue), String> {
-        let option = key.map_or(String::new(), |key| {
-            let path = self.files.join("key");
-            fs::write(&path, format!("{}\n", *key.reveal())).expect("writes");
-            format!("&tls-psk-file={}", path.display())
-        });
+        let option = key.map_or(String::new(), |key| self.key_option(key));
         self.attach_with(host, &option)
+    }
+
+    /// The option of a URL that names a file with the key.
+    fn key_option(&self, key: &TlsKey) -> String {
+        let path = self.files.join("key");
+        fs::write(&path, format!("{}\n", *key.reveal())).expect("writes");
+        format!("&tls-psk-file={}", path.display())
     }
 
     fn attach_with(&self, host: &str, option: &str) -> Result<(Device, Queue), String> {
@@ -206,6 +209,32 @@ fn both_suites_carry_data_where_tls_is_required_or_allowed() {
             let used = key(1, suite);
             assert_eq!(fixture.try_with(Some(&used), HOST), Ok(()), "{suite}");
         }
+    }
+}
+
+/// Names go in the clear, and some targets know only those of version 0.
+#[test]
+fn our_host_sends_the_identity_that_its_url_asks_for() {
+    let used = key(1, TlsSuite::Aes128GcmSha256);
+    let fixture = Fixture::new(TlsPolicy::Required, key(1, TlsSuite::Aes128GcmSha256));
+    for (option, version) in [("", 1), ("&tls-identity=0", 0), ("&tls-identity=1", 1)] {
+        let option = format!("{}{option}", fixture.key_option(&used));
+        let (_device, mut queue) = fixture.attach_with(HOST, &option).expect("attaches");
+        assert_eq!(carry(&mut queue), Ok(()), "{option}");
+
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let url = format!("nvme+tcp://{address}/{NQN}?hostnqn={HOST}{option}");
+        let url: Url = url.parse().expect("a URL");
+        let host = thread::spawn(move || Device::connect(&url, &options()).map(drop));
+        let (mut stream, _) = listener.accept().expect("connected");
+        let mut hello = [0; 4096];
+        let len = stream.read(&mut hello).expect("a first message");
+        drop((stream, listener));
+        let name = format!("NVMe{version}R01 {HOST} {NQN}");
+        let mut windows = hello[..len].windows(name.len());
+        assert!(windows.any(|part| part == name.as_bytes()), "{option}");
+        host.join().expect("joins").expect_err("nobody answered");
     }
 }
 

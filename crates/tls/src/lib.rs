@@ -35,7 +35,7 @@ pub use entry::{
 pub use identity::{Derivation, Identity, IdentityFault, Source, Version};
 pub use key::{Key, KeyError};
 pub use openssl::{Provider, ProviderError};
-pub use record::{Output, RecordError, Records};
+pub use record::{Output, RecordError, Records, Sealed};
 pub use suite::Suite;
 
 /// Parses a client's first record, for fuzz targets. Returns how many identities it offers.

@@ -5,8 +5,11 @@
 //! Received records are decrypted in place. Records to send are filled by the caller with one copy and
 //! encrypted in place.
 
+mod output;
+
 use ring::aead::{Aad, LessSafeKey, Nonce, UnboundKey};
 
+pub use self::output::{Output, Sealed};
 use crate::suite::{SecretBytes, Suite};
 
 /// A record's header: type, version, length.
@@ -87,14 +90,6 @@ pub(crate) enum Updates {
 
 /// After so many records of a key its user replaces it: less than the 2^24.5 of RFC 8446, 5.5.
 const KEY_RECORDS_MAX: u64 = 1 << 24;
-
-/// Records that are being filled. The caller puts at most [`Output::CONTENTS_MAX_BYTES`] into them.
-#[derive(Default)]
-pub struct Output {
-    bytes: Vec<u8>,
-    /// Where the record that is being filled begins.
-    start: usize,
-}
 
 /// What a record contained.
 enum Contents<'a> {
@@ -255,29 +250,23 @@ impl Records {
         Ok(())
     }
 
-    /// Encrypts what `output` contains. Returns the bytes to send, which the caller owns until it
+    /// Encrypts what `output` contains. Returns the records to send, which the caller owns until it
     /// gives them back by [`Output::reuse`].
-    pub fn seal(&mut self, output: &mut Output) -> Result<Vec<u8>, RecordError> {
-        output.end_record();
-        let mut bytes = std::mem::take(&mut output.bytes);
-        output.start = 0;
-        let mut rest = &mut bytes[..];
-        while !rest.is_empty() {
-            let len = rest.len().min(CONTENTS_MAX_BYTES + OVERHEAD_BYTES);
-            let (record, next) = rest.split_at_mut(len);
+    pub fn seal(&mut self, output: &mut Output) -> Result<Sealed, RecordError> {
+        let mut sealed = output.take();
+        for record in sealed.records_mut() {
             self.output.seal(APPLICATION_DATA, record)?;
-            rest = next;
         }
         let is_due = self.is_update_due();
         if std::mem::take(&mut self.owes_update) || is_due {
             let request = [KEY_UPDATE, 0, 0, 1, is_due.into()];
-            bytes.extend_from_slice(&self.control(HANDSHAKE, &request)?);
+            sealed.push(&self.control(HANDSHAKE, &request)?);
             self.output.update();
         }
         if is_due {
             self.updates = Updates::Awaited;
         }
-        Ok(bytes)
+        Ok(sealed)
     }
 
     /// Whether to begin a key update, in both directions.
@@ -310,70 +299,6 @@ impl std::fmt::Debug for Records {
         f.debug_struct("Records")
             .field("suite", &self.input.suite)
             .finish_non_exhaustive()
-    }
-}
-
-impl std::fmt::Debug for Output {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Output")
-    }
-}
-
-impl Output {
-    /// The most contents at once. What a peer does not read is kept, so it is not much, but it is
-    /// enough for a system call to cost little beside encryption.
-    pub const CONTENTS_MAX_BYTES: usize = 4 * CONTENTS_MAX_BYTES;
-    /// The most bytes that [`Records::seal`] returns.
-    pub const SEALED_MAX_BYTES: usize =
-        Self::CONTENTS_MAX_BYTES + 4 * OVERHEAD_BYTES + OVERHEAD_BYTES + 5;
-
-    /// Whether nothing was put into it.
-    pub fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
-    }
-
-    /// Room for up to `len_bytes` bytes of contents, for the caller to fill at once: as many as fit
-    /// into the record that is being filled.
-    pub fn room(&mut self, len_bytes: usize) -> &mut [u8] {
-        if self.bytes.is_empty() {
-            self.bytes.resize(HEADER_BYTES, 0);
-        }
-        let mut filled = self.bytes.len() - self.start - HEADER_BYTES;
-        if filled == CONTENTS_MAX_BYTES {
-            self.end_record();
-            self.start = self.bytes.len();
-            self.bytes.resize(self.start + HEADER_BYTES, 0);
-            filled = 0;
-        }
-        let at = self.bytes.len();
-        self.bytes
-            .resize(at + len_bytes.min(CONTENTS_MAX_BYTES - filled), 0);
-        &mut self.bytes[at..]
-    }
-
-    /// Puts a copy of `bytes` into it.
-    pub fn push(&mut self, mut bytes: &[u8]) {
-        while !bytes.is_empty() {
-            let room = self.room(bytes.len());
-            let (head, rest) = bytes.split_at(room.len());
-            room.copy_from_slice(head);
-            bytes = rest;
-        }
-    }
-
-    /// Takes memory back that [`Records::seal`] returned.
-    pub fn reuse(&mut self, mut bytes: Vec<u8>) {
-        if self.bytes.is_empty() {
-            bytes.clear();
-            self.bytes = bytes;
-        }
-    }
-
-    /// Room for the type and the tag of the record that is being filled.
-    fn end_record(&mut self) {
-        if self.bytes.len() > self.start {
-            self.bytes.resize(self.bytes.len() + 1 + TAG_BYTES, 0);
-        }
     }
 }
 

@@ -246,7 +246,7 @@ impl<T: Transport> Plan<T> {
         address: SocketAddr,
         purpose: Purpose,
     ) -> Result<Admin<T::Connection>, ConnectError> {
-        let generates_key = self.url.generates_tls_key();
+        let generates_key = self.url.tls().generates_key;
         if generates_key {
             self.generate_key(address)?;
         }

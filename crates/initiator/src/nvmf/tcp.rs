@@ -38,6 +38,8 @@ pub(crate) struct Tcp {
 struct Tls {
     provider: Provider,
     key: KeyOrigin,
+    /// That of identities.
+    version: Version,
     name: HostName,
 }
 
@@ -52,14 +54,21 @@ enum KeyOrigin {
 impl Tls {
     /// That of `url`, with a key that can be read; `None` for plain connections.
     fn new(url: &Url) -> Result<Option<Self>, ConnectError> {
-        let key = match url.tls_psk_file() {
-            _ if url.generates_tls_key() => KeyOrigin::Generated(None),
-            Some(file) => KeyOrigin::File(file.to_owned()),
+        let options = url.tls();
+        let key = match &options.psk_file {
+            _ if options.generates_key => KeyOrigin::Generated(None),
+            Some(file) => KeyOrigin::File(file.clone()),
             None => return Ok(None),
         };
         let tls = Self {
             provider: Provider::load()?,
             key,
+            // Those of generated keys have version 1.
+            version: if options.generates_key {
+                Version::One
+            } else {
+                options.identity
+            },
             name: identity::host_name(url)?,
         };
         tls.key()?;
@@ -100,7 +109,7 @@ impl Tls {
         let handshake = ClientHandshake::new(
             &self.provider,
             &key,
-            Version::One,
+            self.version,
             Derivation::Specified,
             (&host, &subsystem),
             &mut output,

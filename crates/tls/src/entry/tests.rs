@@ -90,8 +90,11 @@ fn carry(from: &mut Records, to: &mut Records, bytes: &[u8], chunk: usize) -> Ve
     for part in bytes.chunks(Output::CONTENTS_MAX_BYTES) {
         output.push(part);
         let mut sealed = from.seal(&mut output).expect("sealed");
-        assert!(sealed.len() <= Output::SEALED_MAX_BYTES);
-        for part in sealed.chunks_mut(chunk) {
+        assert!(sealed.unsent().len() <= Output::SEALED_MAX_BYTES);
+        while !sealed.is_empty() {
+            let len = sealed.unsent().len().min(chunk);
+            let part = &mut sealed.unsent()[..len].to_vec();
+            sealed.consume(len);
             let taken = to.handle_bytes(part, |bytes| {
                 arrived.extend_from_slice(bytes);
                 Ok::<_, RecordError>(())

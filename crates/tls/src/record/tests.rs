@@ -18,7 +18,7 @@ fn ends() -> (Records, Records) {
 fn sealed(from: &mut Records, bytes: &[u8]) -> Vec<u8> {
     let mut output = Output::default();
     output.push(bytes);
-    from.seal(&mut output).expect("sealed")
+    from.seal(&mut output).expect("sealed").unsent().to_vec()
 }
 
 fn opened(to: &mut Records, mut sealed: Vec<u8>) -> Result<Vec<u8>, RecordError> {
@@ -185,4 +185,22 @@ fn alerts_end_the_connection() {
     let (mut a, mut b) = ends();
     let padding = a.control(0, &[0, 0]).expect("sealed");
     assert_eq!(opened(&mut b, padding), Err(RecordError::Unexpected(0)));
+}
+
+#[test]
+fn nothing_of_earlier_records_is_sent_again() {
+    let (mut a, mut b) = ends();
+    let mut output = Output::default();
+    // The second is shorter, and its memory is that of the first.
+    for len in [Output::CONTENTS_MAX_BYTES, 5, CONTENTS_MAX_BYTES, 1] {
+        let bytes = vec![len as u8; len];
+        output.push(&bytes);
+        let mut sealed = a.seal(&mut output).expect("sealed");
+        assert!(output.is_empty() && !sealed.is_empty());
+        let sent = sealed.unsent().to_vec();
+        assert_eq!(opened(&mut b, sent).expect("taken"), bytes);
+        sealed.consume(sealed.unsent().len());
+        assert!(sealed.is_empty());
+        output.reuse(sealed);
+    }
 }
