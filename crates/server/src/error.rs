@@ -540,6 +540,9 @@ impl ServerError {
             | Self::TooMany { .. } => ErrorKind::Exhausted,
             Self::Save { source, .. } => save_kind(source),
             Self::Restore { source, .. } => restore_kind(source),
+            Self::Copy(CopyFailure::Copy { error, .. }) if error.is_failure() => {
+                ErrorKind::Unavailable
+            }
             Self::Stopping | Self::StillExecuting { .. } => ErrorKind::Unavailable,
             Self::Unfinished { .. } => ErrorKind::Unfinished,
             _ => ErrorKind::Conflict,

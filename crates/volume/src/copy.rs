@@ -146,6 +146,16 @@ pub enum CopyError {
     },
 }
 
+impl CopyError {
+    /// Whether something failed, so that the same copy may be made later; otherwise the two do not fit.
+    pub fn is_failure(&self) -> bool {
+        !matches!(
+            self,
+            Self::TooSmall { .. } | Self::NotWholeBlocks { .. } | Self::ReadOnly
+        )
+    }
+}
+
 /// Whether a volume holds anything but zeros, or that is unknown: a part cannot be read, or reading
 /// takes longer than two minutes.
 pub fn holds_data(relay: &Arc<Relay>, volume: &Arc<dyn ManagedVolume>) -> bool {

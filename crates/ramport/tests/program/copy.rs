@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::daemon::{Daemon, ramport};
+use crate::rdma::address;
+use crate::terminal::Terminal;
 
 const TARGET: &str = "nqn.2026-11.com.example:disk";
 const LEN: usize = 8 << 20;
@@ -51,33 +53,101 @@ fn a_volume_a_file_and_a_remote_disk_are_copied_to_each_other() {
     assert!(fs::read(&to).expect("it exists") == contents());
 }
 
-/// Each with each: a volume, a file, and a disk of another machine.
+/// A daemon that is another machine, over three protocols.
+struct Far {
+    daemon: Daemon,
+    rdma_portal: String,
+    /// The second bytes of the addresses from which hosts come over RDMA, which are of their own.
+    hosts: [u8; 2],
+}
+
+/// The protocols of [`Far`].
+const SCHEMES: [&str; 3] = ["nvme+tcp", "iscsi", "nvme+rdma"];
+/// What faults and bandwidths are set for, and from where on.
+#[derive(Clone, Copy)]
+enum End {
+    Source,
+    Destination,
+}
+
+impl Far {
+    /// `bytes` and the two after it are the second bytes of addresses that no other test has.
+    fn start(name: &str, byte: u8) -> Self {
+        let rdma_portal = format!("{}:24907", address(byte));
+        let opened = format!("{rdma_portal}?rdma=soft");
+        let portals = ["--iscsi", "127.0.0.1:0", "--nvme-rdma", &opened];
+        Self {
+            daemon: Daemon::start_with(name, &portals),
+            rdma_portal,
+            hosts: [byte + 1, byte + 2],
+        }
+    }
+
+    /// Creates a disk of 8 MiB. Returns its URL.
+    fn disk(&self, scheme: &str, end: End) -> String {
+        let name = match end {
+            End::Source => format!("from-{scheme}"),
+            End::Destination => format!("to-{scheme}"),
+        }
+        .replace('+', "-");
+        let authority = if scheme == "iscsi" { "iqn" } else { "nqn" };
+        let target = format!("{authority}.2026-11.com.example:{name}");
+        self.daemon.ok(&["volume", "create", &name, "--size", "8M"]);
+        self.daemon
+            .ok(&["target", "create", &target, "--volume", &name]);
+        if scheme == "nvme+rdma" {
+            let host = address(self.hosts[end as usize]);
+            let portal = &self.rdma_portal;
+            return format!("{scheme}://{portal}/{target}?rdma=soft&local={host}");
+        }
+        let portals = self.daemon.json(&["portal", "list"]);
+        let mut portals = portals.as_array().expect("a list").iter();
+        let prefix = format!("{scheme}://");
+        let url = portals.find_map(|portal| {
+            let url = portal["url"].as_str()?;
+            url.starts_with(&prefix).then(|| url.to_owned())
+        });
+        format!("{}/{target}", url.expect("a portal"))
+    }
+
+    /// Sets a filter of the volume behind a disk.
+    fn filter(&self, url: &str, option: [&str; 2]) {
+        self.daemon.ok(&[
+            "volume",
+            "filter",
+            "set",
+            volume_of(url),
+            option[0],
+            option[1],
+        ]);
+    }
+
+    fn clear_filters(&self, url: &str) {
+        self.daemon
+            .ok(&["volume", "filter", "clear", volume_of(url)]);
+    }
+}
+
+/// The name of the volume behind a disk of [`Far`].
+fn volume_of(url: &str) -> &str {
+    let (_, name) = url.rsplit_once("example:").expect("a target");
+    name.split_once('?').map_or(name, |(name, _)| name)
+}
+
+/// Each with each: a volume, a file, and a disk of another machine by each protocol.
 #[test]
 fn every_place_is_copied_to_every_other() {
-    let (daemon, far) = (Daemon::start("copy-each"), Daemon::start("copy-each-far"));
+    let (daemon, far) = (Daemon::start("copy-each"), Far::start("copy-each-far", 46));
     let path = |name: &str| daemon.folder.join(name).to_str().expect("text").to_owned();
-    let portals = far.json(&["portal", "list"]);
-    let portals = portals.as_array().expect("a list").iter();
-    let portals: Vec<_> = portals
-        .filter_map(|portal| portal["url"].as_str())
-        .collect();
-    let disk = |name: &str, scheme: &str, target: &str| {
-        far.ok(&["volume", "create", name, "--size", "8M"]);
-        far.ok(&["target", "create", target, "--volume", name]);
-        let portal = portals.iter().find(|url| url.starts_with(scheme));
-        format!("{}/{target}", portal.expect("a portal"))
-    };
     daemon.ok(&["volume", "create", "from", "--size", "8M"]);
     daemon.ok(&["volume", "create", "to", "--size", "8M"]);
-    let nvme = |name: &str| {
-        disk(
-            name,
-            "nvme+tcp:",
-            &format!("nqn.2026-11.com.example:{name}"),
-        )
+    let places = |end, here: &str| {
+        let disks = SCHEMES.iter().map(|scheme| far.disk(scheme, end));
+        let places = [here.to_owned(), path(here)].into_iter().chain(disks);
+        places.collect::<Vec<_>>()
     };
-    let sources = ["from".to_owned(), path("from"), nvme("from-nvme")];
-    let destinations = ["to".to_owned(), path("to"), nvme("to-nvme")];
+    let sources = places(End::Source, "from");
+    let destinations = places(End::Destination, "to");
     let (source, old, held) = (path("source"), path("old"), path("held"));
     fs::write(&source, contents()).expect("written");
     // What is zeros in the source has to be written over these.
@@ -98,6 +168,98 @@ fn every_place_is_copied_to_every_other() {
                 fs::read(&held).expect("it exists") == contents(),
                 "{from} to {to}"
             );
+        }
+    }
+}
+
+/// The first part of a copy is made, and then a command fails, as the command or the daemon copies.
+#[test]
+fn an_error_half_way_is_told_and_the_next_copy_is_whole() {
+    let (daemon, far) = (
+        Daemon::start("copy-fails"),
+        Far::start("copy-fails-far", 49),
+    );
+    let path = |name: &str| daemon.folder.join(name).to_str().expect("text").to_owned();
+    let (file, held) = (path("file"), path("held"));
+    let source: Vec<u8> = (0..LEN).map(|at| (at >> 9) as u8 | 1).collect();
+    fs::write(&file, &source).expect("written");
+    daemon.ok(&["volume", "create", "rd0", "--size", "8M"]);
+    daemon.ok(&["volume", "copy", &file, "rd0"]);
+    let fails = |from: &str, to: &str, more: &[&str]| {
+        let copy = [&["volume", "copy", from, to, "--force"], more].concat();
+        let output = daemon.run(&copy);
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{copy:?}: {told}");
+        told
+    };
+    for scheme in SCHEMES {
+        let from = far.disk(scheme, End::Source);
+        let to = far.disk(scheme, End::Destination);
+        daemon.ok(&["volume", "copy", &file, &from]);
+        far.filter(&from, ["--fault", "read:read_error:every=50"]);
+        for here in ["rd0", &held] {
+            let told = fails(&from, here, &[]);
+            assert!(told.contains("reading the source at byte "), "{told}");
+        }
+        far.clear_filters(&from);
+        for here in ["rd0", &file] {
+            far.filter(&to, ["--fault", "write:write_error:every=50"]);
+            let told = fails(here, &to, &["--verify"]);
+            assert!(told.contains("writing the destination at byte "), "{told}");
+            far.filter(&to, ["--fault", "read:read_error:every=50"]);
+            let told = fails(here, &to, &["--verify"]);
+            assert!(
+                told.contains("reading the destination back at byte "),
+                "{told}"
+            );
+            far.clear_filters(&to);
+        }
+        // What was copied until then is the source's.
+        daemon.ok(&["volume", "copy", &to, &held, "--force"]);
+        let part = fs::read(&held).expect("it exists");
+        let mut blocks = part.chunks(512).zip(source.chunks(512));
+        let is_old = |block: &[u8]| block.iter().all(|byte| *byte == 0);
+        assert!(blocks.all(|(held, source)| held == source || is_old(held)));
+        daemon.ok(&["volume", "copy", &file, &to, "--verify", "--force"]);
+        daemon.ok(&["volume", "copy", &to, &held, "--force"]);
+        assert!(fs::read(&held).expect("it exists") == source, "{scheme}");
+    }
+}
+
+/// While the command copies, and while the daemon does.
+#[test]
+fn progress_is_shown_on_a_terminal_and_nowhere_else() {
+    let (daemon, far) = (Daemon::start("copy-bar"), Far::start("copy-bar-far", 52));
+    let path = |name: &str| daemon.folder.join(name).to_str().expect("text").to_owned();
+    let (file, held) = (path("file"), path("held"));
+    fs::write(&file, vec![7; LEN]).expect("written");
+    daemon.ok(&["volume", "create", "rd0", "--size", "8M"]);
+    let copy = |from: &str, to: &str| {
+        let program = env!("CARGO_BIN_EXE_ramport");
+        let socket = path("socket");
+        let verb = format!("{program} --socket {socket} volume copy '{from}' '{to}' --force");
+        Terminal::run(&format!("stty cols 100; {verb}; echo status $?"), &[])
+    };
+    for scheme in SCHEMES {
+        let from = far.disk(scheme, End::Source);
+        let to = far.disk(scheme, End::Destination);
+        let quiet = daemon.run(&["volume", "copy", &file, &from]);
+        assert!(quiet.status.success() && quiet.stderr.is_empty());
+        far.filter(&from, ["--read-bandwidth", "8M"]);
+        far.filter(&to, ["--write-bandwidth", "8M"]);
+        for (from, to) in [
+            (&from[..], &held[..]),
+            (&from, "rd0"),
+            ("rd0", &to),
+            (&file, &to),
+        ] {
+            let mut terminal = copy(from, to);
+            for told in ["copying ", " MiB/8.00 MiB ", "iB/s", "copied "] {
+                terminal.wait_for(told);
+            }
+            terminal.wait_for("8 MiB, of which 0 B are zeros that were not written");
+            terminal.wait_for("status 0");
+            terminal.end();
         }
     }
 }

@@ -25,7 +25,7 @@ const FIGURES: [&str; 10] = [
 ];
 
 /// An address of loopback of a test's own: RoCEv2 has one UDP port per address.
-fn address(of_test: u8) -> Ipv4Addr {
+pub(crate) fn address(of_test: u8) -> Ipv4Addr {
     let [_, _, a, b] = std::process::id().to_be_bytes();
     Ipv4Addr::new(127, of_test, a, b.max(1))
 }

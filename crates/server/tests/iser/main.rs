@@ -1,9 +1,12 @@
 //! iSER portals of the server, reached by a small initiator over RoCEv2 in user space on loopback.
 
 mod attacks;
+#[path = "../each_kind/mod.rs"]
+mod each_kind;
 #[path = "../fixture/mod.rs"]
 mod fixture;
 mod hostile;
+mod kinds;
 mod peer;
 #[path = "../../../fabric/tests/ports/mod.rs"]
 mod ports;

@@ -91,7 +91,7 @@ pub(super) async fn restore_volume(
 }
 
 /// Copy a volume, file or disk to another; the copy stops if the client disconnects
-#[utoipa::path(post, path = "/v1/copies", params(ForceQuery), request_body = NewCopy, responses((status = 200, body = CopyView), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 404, description = "There is no such thing", body = ErrorBody), (status = 409, description = "It does not fit, sessions or data stand in the way, or one of them failed", body = ErrorBody), (status = 507, description = "The memory budget or another limit is used up", body = ErrorBody)))]
+#[utoipa::path(post, path = "/v1/copies", params(ForceQuery), request_body = NewCopy, responses((status = 200, body = CopyView), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 404, description = "There is no such thing", body = ErrorBody), (status = 409, description = "It does not fit, or sessions or data stand in the way", body = ErrorBody), (status = 503, description = "One of them failed, or the copy was stopped", body = ErrorBody), (status = 507, description = "The memory budget or another limit is used up", body = ErrorBody)))]
 pub(super) async fn copy_volume(
     State(engine): State<Engine>,
     Query(query): Query<ForceQuery>,

@@ -95,13 +95,18 @@ fn in_this_process(
         eprintln!("ramport: {error}");
         std::process::exit(INTERRUPTED_STATUS.into());
     }
-    match copied {
-        Ok(copied) => Ok(new.view(copied)),
-        Err(error @ CopyFailure::HoldsData(_)) => Err(Failure::mistake(anyhow::anyhow!(
+    let error = match copied {
+        Ok(copied) => return Ok(new.view(copied)),
+        Err(error) => error,
+    };
+    match &error {
+        CopyFailure::HoldsData(_) => Err(Failure::mistake(anyhow::anyhow!(
             "{error}; to do it anyway, use --force"
         ))),
-        Err(error @ CopyFailure::Copy { .. }) => Err(Failure::Broken(error.into())),
-        Err(error) => Err(Failure::mistake(error)),
+        CopyFailure::Copy { error: cause, .. } if cause.is_failure() => {
+            Err(Failure::Broken(error.into()))
+        }
+        _ => Err(Failure::mistake(error)),
     }
 }
 
