@@ -4,6 +4,7 @@
 //! SPDK's target never sleeps.
 
 mod contenders;
+mod secured;
 
 use std::env;
 use std::fmt;
@@ -66,16 +67,19 @@ pub struct Options {
     json: Option<String>,
     /// Only shapes whose name contains this.
     only: String,
+    /// TLS beside plain, instead of everything plain.
+    tls: bool,
 }
 
 impl Options {
-    /// `--runs N`, `--seconds S`, `--json FILE`, `--only TEXT`.
+    /// `--runs N`, `--seconds S`, `--json FILE`, `--only TEXT`, `--tls on|off`.
     pub fn parse(mut args: impl Iterator<Item = String>) -> Result<Self, String> {
         let mut options = Self {
             runs: 3,
             seconds: "1".to_owned(),
             json: None,
             only: String::new(),
+            tls: false,
         };
         while let Some(arg) = args.next() {
             let value = args.next().ok_or_else(|| format!("{arg} needs a value"))?;
@@ -89,9 +93,16 @@ impl Options {
                 "--seconds" => options.seconds = value,
                 "--json" => options.json = Some(value),
                 "--only" => options.only = value,
+                "--tls" => {
+                    options.tls = match value.as_str() {
+                        "on" => true,
+                        "off" => false,
+                        _ => return Err(format!("--tls {value} is invalid; it is on or off")),
+                    };
+                }
                 _ => {
                     return Err(format!(
-                        "unknown option {arg}; use --runs, --seconds, --json or --only"
+                        "unknown option {arg}; use --runs, --seconds, --json, --only or --tls"
                     ));
                 }
             }
@@ -114,14 +125,11 @@ struct Row {
 /// Builds, measures, prints the table.
 pub fn run(root: &Path, options: &Options) -> io::Result<()> {
     build(root)?;
-    let ramport = Ramport::start(root, VOLUME_MIB)?;
-    let folder = env::var_os("SPDK_DIR").map(PathBuf::from);
-    let spdk = folder
-        .map(|folder| Spdk::start(&folder, VOLUME_MIB))
-        .transpose()?;
-    if spdk.is_none() {
-        println!("SPDK_DIR is not set: SPDK's target is left out");
+    if options.tls {
+        return secured::run(root, options);
     }
+    let ramport = Ramport::start(root, VOLUME_MIB)?;
+    let spdk = start_spdk()?;
     let idle = ramport.idle_cores()?;
     ramport.fill()?;
     if let Some(spdk) = &spdk {
@@ -156,6 +164,18 @@ pub fn run(root: &Path, options: &Options) -> io::Result<()> {
         fs::write(path, to_json(&rows, idle).to_string())?;
     }
     Ok(())
+}
+
+/// SPDK's target, stopped, if there is a build.
+fn start_spdk() -> io::Result<Option<Spdk>> {
+    let folder = env::var_os("SPDK_DIR").map(PathBuf::from);
+    let spdk = folder
+        .map(|folder| Spdk::start(&folder, VOLUME_MIB))
+        .transpose()?;
+    if spdk.is_none() {
+        println!("SPDK_DIR is not set: SPDK's target is left out");
+    }
+    Ok(spdk)
 }
 
 fn build(root: &Path) -> io::Result<()> {
@@ -208,10 +228,8 @@ fn print(rows: &[(Shape, Row)], idle: f64) {
         "SPDK sd"
     );
     for (shape, row) in rows {
-        let best = |a: Option<f64>, b: Option<f64>| a.into_iter().chain(b).reduce(f64::max);
         let ours = best(iops(&row.ramport), iops(&row.ramport_perf));
         let spdk = best(iops(&row.spdk), iops(&row.spdk_perf));
-        let over = |a: Option<f64>, b: Option<f64>, scale: f64| Some(a? / b? * scale);
         println!(
             "{:<20}{}{}{}{}{}{}{}{}{}{}{}{}{}{}{}",
             shape.to_string(),
@@ -239,6 +257,14 @@ fn print(rows: &[(Shape, Row)], idle: f64) {
     println!("ramport without I/O: {:.3} % of a core", idle * 100.0);
 }
 
+fn best(a: Option<f64>, b: Option<f64>) -> Option<f64> {
+    a.into_iter().chain(b).reduce(f64::max)
+}
+
+fn over(a: Option<f64>, b: Option<f64>, scale: f64) -> Option<f64> {
+    Some(a? / b? * scale)
+}
+
 fn cell(figure: Option<f64>, width: usize, digits: usize) -> String {
     match figure {
         Some(figure) => format!("{figure:>width$.digits$}"),
@@ -246,8 +272,12 @@ fn cell(figure: Option<f64>, width: usize, digits: usize) -> String {
     }
 }
 
+/// Every run.
+fn all(runs: &[Figures]) -> Vec<Value> {
+    runs.iter().map(|run| run.to_json()).collect()
+}
+
 fn to_json(rows: &[(Shape, Row)], idle: f64) -> Value {
-    let all = |runs: &[Figures]| runs.iter().map(|run| run.to_json()).collect::<Vec<_>>();
     let shapes: Vec<Value> = rows
         .iter()
         .map(|(shape, row)| {

@@ -23,7 +23,8 @@ usage: cargo xtask tidy [--shrink]  checks imports between crates and between mo
                                     and their licences, lengths of files and functions, leftovers,
                                     documents;
                                     --shrink first lowers or removes exceptions that got shorter
-       cargo xtask bench            compares with the bare exchange and SPDK_DIR";
+       cargo xtask bench [--tls on] compares with the bare exchange and SPDK_DIR; --tls: TLS with plain
+                                    and SPDK_DIR's TLS";
 
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);

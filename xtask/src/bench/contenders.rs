@@ -1,7 +1,8 @@
 //! Those that are measured: how they are started, asked and ended.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
@@ -33,6 +34,8 @@ impl Figures {
 const TARGET_CORE: &str = "0";
 const CLIENT_CORE: &str = "1";
 const CLIENT_MASK: &str = "0x2";
+/// The host's name where a key belongs to it.
+const HOST: &str = "nqn.2025-01.example:host";
 
 /// The daemon with one volume.
 pub struct Ramport {
@@ -45,6 +48,16 @@ impl Ramport {
     pub const URL: &str = "nvme+tcp://127.0.0.1:24980/nqn.2025-01.example:bench";
     pub const PERF: &str =
         "trtype:TCP adrfam:IPv4 traddr:127.0.0.1 trsvcid:24980 subnqn:nqn.2025-01.example:bench";
+    pub const SECURED_PERF: &str =
+        "trtype:TCP adrfam:IPv4 traddr:127.0.0.1 trsvcid:24982 subnqn:nqn.2025-01.example:bench";
+
+    /// The URL of its portal with TLS.
+    pub fn secured_url(key: &Path) -> String {
+        let key = key.display();
+        format!(
+            "nvme+tcp://127.0.0.1:24982/nqn.2025-01.example:bench?hostnqn={HOST}&tls-psk-file={key}"
+        )
+    }
 
     pub fn start(root: &Path, volume_mib: u64) -> io::Result<Self> {
         let program = root.join("target/release/ramport");
@@ -85,6 +98,26 @@ impl Ramport {
             "v0",
         ])?;
         Ok(this)
+    }
+
+    /// Opens a portal with TLS. Returns the file of the host's key.
+    pub fn secure(&self) -> io::Result<PathBuf> {
+        let made = self.control(&["host", "keygen", "--tls", "--json", HOST])?;
+        let made: Value = serde_json::from_slice(&made.stdout)?;
+        let key = made.get("secret").and_then(Value::as_str);
+        let key = key.ok_or_else(|| io::Error::other("keygen printed no secret"))?;
+        let path = self.folder.join("key");
+        let mut file = fs::File::options()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)?;
+        file.write_all(key.as_bytes())?;
+        let file = path.to_string_lossy();
+        self.control(&["host", "create", HOST, "--tls-psk-file", &file])?;
+        let portal = "nvme+tcp://127.0.0.1:24982?tls=required";
+        self.control(&["portal", "create", portal])?;
+        Ok(path)
     }
 
     fn control(&self, args: &[&str]) -> io::Result<Output> {
@@ -201,7 +234,16 @@ impl Spdk {
     pub const URL: &str = "nvme+tcp://127.0.0.1:24981/nqn.2016-06.io.spdk:bench";
     pub const PERF: &str =
         "trtype:TCP adrfam:IPv4 traddr:127.0.0.1 trsvcid:24981 subnqn:nqn.2016-06.io.spdk:bench";
+    pub const SECURED_PERF: &str =
+        "trtype:TCP adrfam:IPv4 traddr:127.0.0.1 trsvcid:24983 subnqn:nqn.2016-06.io.spdk:bench";
     const SOCKET: &str = "/tmp/spdk-bench.sock";
+    const NQN: &str = "nqn.2016-06.io.spdk:bench";
+
+    /// The URL of its listener with TLS, which knows identities of version 0 only.
+    pub fn secured_url(key: &Path) -> String {
+        let (nqn, key) = (Self::NQN, key.display());
+        format!("nvme+tcp://127.0.0.1:24983/{nqn}?hostnqn={HOST}&tls-psk-file={key}&tls-identity=0")
+    }
 
     pub fn start(folder: &Path, volume_mib: u64) -> io::Result<Self> {
         let daemon = Command::new(folder.join("build/bin/nvmf_tgt"))
@@ -214,21 +256,38 @@ impl Spdk {
             daemon,
         };
         wait_for(Path::new(Self::SOCKET))?;
-        let nqn = "nqn.2016-06.io.spdk:bench";
-        for call in [
+        let nqn = Self::NQN;
+        this.call(&[
             "nvmf_create_transport -t TCP -q 256 -c 8192",
             &format!("bdev_malloc_create -b M0 {volume_mib} 512"),
             &format!("nvmf_create_subsystem {nqn} -a -s SPDK0"),
             &format!("nvmf_subsystem_add_ns {nqn} M0"),
             &format!("nvmf_subsystem_add_listener {nqn} -t tcp -a 127.0.0.1 -s 24981"),
-        ] {
+        ])?;
+        signal(&this.daemon, "STOP")?;
+        Ok(this)
+    }
+
+    /// Listens with TLS, too, for a host that has this key. The target has to be running.
+    pub fn secure(&self, key: &Path) -> io::Result<()> {
+        let (nqn, key) = (Self::NQN, key.display());
+        self.call(&[
+            &format!(
+                "nvmf_subsystem_add_listener {nqn} -t tcp -a 127.0.0.1 -s 24983 --secure-channel"
+            ),
+            &format!("keyring_file_add_key key0 {key}"),
+            &format!("nvmf_subsystem_add_host {nqn} {HOST} --psk key0"),
+        ])
+    }
+
+    fn call(&self, calls: &[&str]) -> io::Result<()> {
+        for call in calls {
             let mut command = Command::new("/usr/bin/python3");
-            command.arg(folder.join("scripts/rpc.py"));
+            command.arg(self.folder.join("scripts/rpc.py"));
             command.args(["-s", Self::SOCKET]);
             output(command.args(call.split(' ')))?;
         }
-        signal(&this.daemon, "STOP")?;
-        Ok(this)
+        Ok(())
     }
 
     /// Lets the target run while `measure` does.
@@ -241,12 +300,29 @@ impl Spdk {
 
     /// Measures a target with spdk_nvme_perf.
     pub fn perf(&self, transport: &str, shape: Shape) -> io::Result<Figures> {
+        self.perf_as("nqn.2025-01.example:perf", transport, shape, &[])
+    }
+
+    /// The same over TLS.
+    pub fn secured_perf(&self, transport: &str, shape: Shape, key: &Path) -> io::Result<Figures> {
+        let key = key.to_string_lossy();
+        self.perf_as(HOST, transport, shape, &["-S", "ssl", "--psk-path", &key])
+    }
+
+    fn perf_as(
+        &self,
+        host: &str,
+        transport: &str,
+        shape: Shape,
+        options: &[&str],
+    ) -> io::Result<Figures> {
         let mut command = Command::new(self.folder.join("build/bin/spdk_nvme_perf"));
         command
             .args(["--no-huge", "-s", "512", "-c", CLIENT_MASK, "-t", "1"])
             .args(["-q", &shape.depth.to_string(), "-o", &shape.bs.to_string()])
             .args(["-w", shape.rw, "-r"])
-            .arg(format!("{transport} hostnqn:nqn.2025-01.example:perf"));
+            .arg(format!("{transport} hostnqn:{host}"))
+            .args(options);
         if shape.rw.ends_with("rw") {
             command.args(["-M", READ_PERCENT]);
         }
