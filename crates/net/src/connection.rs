@@ -184,7 +184,8 @@ impl Connection {
             self.driven.attachment_mut().handle_sent(Instant::now());
         }
         if self.handshake.is_open() {
-            self.handshake.advance(self.driven.attachment().admission());
+            self.handshake
+                .advance(self.driven.attachment().login_progress());
         }
         self.close_if_done(now)?;
         Ok(self.turn_of(sent_bytes + received_bytes as u64))

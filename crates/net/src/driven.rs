@@ -27,7 +27,7 @@ pub trait Attachment {
     fn may_send(&self, source: SourceId) -> bool;
 
     /// Whether the peer has been admitted.
-    fn admission(&self) -> Admission;
+    fn login_progress(&self) -> LoginProgress;
 
     /// The session's data of this turn were passed to the socket, or wait until it takes more.
     fn handle_sent(&mut self, now: Instant);
@@ -49,7 +49,7 @@ pub trait Attachment {
 
 /// How far a peer has got on its way to being served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Admission {
+pub enum LoginProgress {
     /// It has not logged in. The handshake deadline and the bound on half-open connections hold.
     Pending,
     /// It has named itself and now proves who it is, which may take longer than a login. The bound on

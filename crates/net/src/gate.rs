@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use crate::driven::Admission;
+use crate::driven::LoginProgress;
 
 /// Counts the connections of all reactors. Used when connections open, are admitted, and close.
 #[derive(Debug)]
@@ -74,11 +74,11 @@ impl Handshake {
     }
 
     /// Lifts the bounds that no longer hold.
-    pub fn advance(&mut self, admission: Admission) {
-        match admission {
-            Admission::Pending => {}
-            Admission::Authenticating => self.due = None,
-            Admission::Admitted => (self.half_open, self.due) = (None, None),
+    pub fn advance(&mut self, login_progress: LoginProgress) {
+        match login_progress {
+            LoginProgress::Pending => {}
+            LoginProgress::Authenticating => self.due = None,
+            LoginProgress::Admitted => (self.half_open, self.due) = (None, None),
         }
     }
 }
@@ -177,13 +177,13 @@ mod tests {
         let (_place, half_open) = gate.enter(peer).expect("first");
         let due = Instant::now();
         let mut handshake = Handshake::new(half_open, due);
-        handshake.advance(Admission::Pending);
+        handshake.advance(LoginProgress::Pending);
         assert!(handshake.is_late(due) && handshake.due() == Some(due));
-        handshake.advance(Admission::Authenticating);
+        handshake.advance(LoginProgress::Authenticating);
         assert!(!handshake.is_late(due) && handshake.due().is_none());
         assert!(handshake.is_open());
         assert_eq!(gate.enter(peer).err(), Some(Refused::HalfOpen));
-        handshake.advance(Admission::Admitted);
+        handshake.advance(LoginProgress::Admitted);
         assert!(!handshake.is_open() && gate.enter(peer).is_ok());
     }
 

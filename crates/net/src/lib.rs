@@ -52,8 +52,8 @@ mod tests;
 
 pub use background::enter_background;
 pub use driven::{
-    Accepted, Acceptor, Admission, Attachment, CloseReason, Driven, DrivenStream, Joined,
-    ListenerId, drive,
+    Accepted, Acceptor, Attachment, CloseReason, Driven, DrivenStream, Joined, ListenerId,
+    LoginProgress, drive,
 };
 pub use external_drivers::{ExternalDriver, Membership};
 pub use grace::GracePeriod;

@@ -15,7 +15,7 @@ use block::{
 use session::{Placement, SendList, Session, SourceId, StreamSession};
 
 use crate::{
-    Accepted, Acceptor, Admission, Attachment, CloseReason, ConnectionId, DrivenStream,
+    Accepted, Acceptor, Attachment, CloseReason, ConnectionId, DrivenStream, LoginProgress,
     ReactorOptions, Reactors, Threads, drive,
 };
 
@@ -92,7 +92,7 @@ impl Pinned for TestVolume {
 
 struct TestBackend {
     volume: Arc<TestVolume>,
-    admission: Admission,
+    login_progress: LoginProgress,
     closed: Arc<Mutex<Vec<String>>>,
 }
 
@@ -107,8 +107,8 @@ impl Attachment for TestBackend {
         Some(&*self.volume)
     }
 
-    fn admission(&self) -> Admission {
-        self.admission
+    fn login_progress(&self) -> LoginProgress {
+        self.login_progress
     }
 
     fn handle_sent(&mut self, _: Instant) {}
@@ -155,7 +155,7 @@ impl StreamSession for TestSession {
         assert!(!input.is_empty() && input.len() <= self.turn_bytes());
         for &byte in input {
             match byte {
-                command::LOGIN => backend.admission = Admission::Admitted,
+                command::LOGIN => backend.login_progress = LoginProgress::Admitted,
                 command::SMALL | command::LARGE => self.replies.push_back(byte),
                 command::LATER => self.later = Some(now + DELAY),
                 command::WORK => self.works_since = Some(now),
@@ -240,7 +240,7 @@ impl Acceptor for TestAcceptor {
         self.accepted.lock().expect("unpoisoned").push(accepted.id);
         let backend = TestBackend {
             volume: Arc::clone(&self.volume),
-            admission: Admission::Pending,
+            login_progress: LoginProgress::Pending,
             closed: Arc::clone(&self.closed),
         };
         Some(drive(TestSession::default(), backend))

@@ -197,7 +197,8 @@ impl Connection {
             self.driven.attachment_mut().handle_sent(Instant::now());
         }
         if self.handshake.is_open() {
-            self.handshake.advance(self.driven.attachment().admission());
+            self.handshake
+                .advance(self.driven.attachment().login_progress());
         }
         self.close_if_done(now)?;
         if self.driven.wants_transmit() && may_go_on {

@@ -14,7 +14,9 @@ use fabric::runtime::{
 };
 use fabric::{Soft, SoftOptions};
 use memory::Budget;
-use net::{Accepted, Admission, Attachment, CloseReason, ConnectionId, ReactorOptions, Reactors};
+use net::{
+    Accepted, Attachment, CloseReason, ConnectionId, LoginProgress, ReactorOptions, Reactors,
+};
 use session::{MessageSession, RemoteBuffer, RemoteKey, Session, WorkList};
 
 pub const PORT: u16 = 4420;
@@ -142,7 +144,7 @@ impl MessageAcceptor for Toys {
         threads.insert(std::thread::current().id());
         let backend = ToyBackend {
             log: Arc::clone(&self.0),
-            admission: Admission::Pending,
+            login_progress: LoginProgress::Pending,
         };
         Ok(Admitted {
             driven: drive_messages(Toy::default(), backend),
@@ -159,7 +161,7 @@ impl MessageAcceptor for Toys {
 
 struct ToyBackend {
     log: Arc<Log>,
-    admission: Admission,
+    login_progress: LoginProgress,
 }
 
 impl Attachment for ToyBackend {
@@ -171,8 +173,8 @@ impl Attachment for ToyBackend {
         true
     }
 
-    fn admission(&self) -> Admission {
-        self.admission
+    fn login_progress(&self) -> LoginProgress {
+        self.login_progress
     }
 
     fn handle_sent(&mut self, _now: Instant) {}
@@ -218,7 +220,7 @@ impl MessageSession for Toy {
         _invalidated: Option<RemoteKey>,
         backend: &mut ToyBackend,
     ) -> Result<(), NotACommand> {
-        backend.admission = Admission::Admitted;
+        backend.login_progress = LoginProgress::Admitted;
         let (command, rest) = message.split_first().ok_or(NotACommand)?;
         let todo = match command {
             b'E' => Todo::Send(rest.to_vec(), None),

@@ -214,11 +214,11 @@ fn text_may_come_in_continued_requests() {
     assert!(ask(&mut login, &mut gate, OPERATIONAL_TO_FULL, "me=iqn.t|").done);
 }
 
-fn secrets_of_alice(secret: &str) -> Option<Authentication> {
-    Some(Authentication {
+fn secrets_of_alice(secret: &str) -> Authentication {
+    Authentication {
         initiator: Some(credentials("alice", secret)),
         target: None,
-    })
+    }
 }
 
 /// A login whose challenge is to be answered.
@@ -249,7 +249,7 @@ fn prove(login: &mut Login, gate: &mut Gate, secret: &str) -> LoginStatus {
 fn chap_lets_in_only_who_knows_the_secret() {
     for (secret, lets_in) in [("a secret of alice", true), ("another secret", false)] {
         let mut gate = open_gate();
-        gate.secrets = secrets_of_alice("a secret of alice");
+        gate.secrets = Some(secrets_of_alice("a secret of alice"));
         let mut login = challenged(&mut gate);
         let status = prove(&mut login, &mut gate, secret);
         let want = if lets_in {
@@ -268,12 +268,12 @@ fn chap_lets_in_only_who_knows_the_secret() {
 fn the_secret_counts_that_is_set_when_the_response_is_checked() {
     for (now, proven, status) in [
         (
-            secrets_of_alice("a new secret"),
+            Some(secrets_of_alice("a new secret")),
             "a secret of alice",
             LoginStatus::AUTHENTICATION_FAILURE,
         ),
         (
-            secrets_of_alice("a new secret"),
+            Some(secrets_of_alice("a new secret")),
             "a new secret",
             LoginStatus::SUCCESS,
         ),
@@ -290,7 +290,7 @@ fn the_secret_counts_that_is_set_when_the_response_is_checked() {
         ),
     ] {
         let mut gate = open_gate();
-        gate.secrets = secrets_of_alice("a secret of alice");
+        gate.secrets = Some(secrets_of_alice("a secret of alice"));
         let mut login = challenged(&mut gate);
         gate.secrets = now;
         assert_eq!(prove(&mut login, &mut gate, proven), status);
@@ -303,7 +303,7 @@ fn a_secret_that_is_set_during_a_login_without_one_is_required() {
     let text = format!("{WHO}AuthMethod=None|");
     let reply = ask(&mut login, &mut gate, SECURITY_TO_OPERATIONAL, &text);
     assert_eq!(reply.status, LoginStatus::SUCCESS);
-    gate.secrets = secrets_of_alice("a secret of alice");
+    gate.secrets = Some(secrets_of_alice("a secret of alice"));
     let reply = ask(&mut login, &mut gate, OPERATIONAL_TO_FULL, "");
     assert_eq!(reply.status, LoginStatus::AUTHENTICATION_FAILURE);
     assert_eq!(gate.opened, 0);
@@ -328,7 +328,7 @@ fn skipping_the_proof_is_refused_in_every_way() {
     ];
     for attempt in attempts {
         let mut gate = open_gate();
-        gate.secrets = secrets_of_alice("a secret of alice");
+        gate.secrets = Some(secrets_of_alice("a secret of alice"));
         let mut login = Login::new();
         let replies: Vec<_> = attempt
             .iter()

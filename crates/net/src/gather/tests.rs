@@ -13,7 +13,7 @@ use block::{
 use session::SourceId;
 
 use super::*;
-use crate::{Admission, CloseReason};
+use crate::{CloseReason, LoginProgress};
 
 const LEN: usize = 1 << 20;
 const HEADER: &[u8] = b"header";
@@ -91,8 +91,8 @@ impl Attachment for Changing {
         Some(self)
     }
 
-    fn admission(&self) -> Admission {
-        Admission::Admitted
+    fn login_progress(&self) -> LoginProgress {
+        LoginProgress::Admitted
     }
 
     fn handle_sent(&mut self, _: Instant) {}
@@ -181,8 +181,8 @@ fn a_placement_of_an_unknown_volume_is_an_error_and_pins_nothing() {
         fn memory(&self, _: SourceId) -> Option<&dyn Pinned> {
             None
         }
-        fn admission(&self) -> Admission {
-            Admission::Admitted
+        fn login_progress(&self) -> LoginProgress {
+            LoginProgress::Admitted
         }
         fn handle_sent(&mut self, _: Instant) {}
         fn handle_drained(&mut self) {}

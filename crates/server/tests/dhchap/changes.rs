@@ -109,8 +109,9 @@ fn secrets_change_while_many_hosts_authenticate() {
         accepted
     };
     let accepted = thread::scope(|scope| {
+        let (attach, secrets) = (&attach, [&old, &new]);
         let hosts: Vec<_> = (0..HOSTS)
-            .map(|at| scope.spawn(move || attach([&old, &new][at % 2])))
+            .map(|at| scope.spawn(move || attach(secrets[at % 2])))
             .collect();
         for at in 0..CHANGES {
             let byte = [HOST_SECRET, OTHER_SECRET][at % 2];

@@ -193,7 +193,7 @@ fn a_thousand_half_open_connections_are_bounded_and_end_and_slow_no_one() {
     let (_device, mut queue) = fixture.attach(&secrets);
     let begin = |at: usize| {
         // Some of those that are not refused are in the middle of an authentication.
-        if at < HALF_OPEN_MAX / 2 && at % 8 == 0 {
+        if at < HALF_OPEN_MAX / 2 && at.is_multiple_of(8) {
             let mut raw = Raw::plain(portal.address);
             if raw.connect(NQN, HOST).0 == 0 {
                 raw.send(&negotiate(), len_of(&negotiate()));

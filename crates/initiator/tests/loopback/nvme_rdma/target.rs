@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use block::testing::VecVolume;
 use block::{Access, BlockSize, Pinned};
@@ -16,7 +16,7 @@ use fabric::{Soft, SoftOptions};
 use initiator::Url;
 use memory::Budget;
 use net::{
-    Accepted, Admission, Attachment, CloseReason, ConnectionId, ReactorHandle, ReactorOptions,
+    Accepted, Attachment, CloseReason, ConnectionId, LoginProgress, ReactorHandle, ReactorOptions,
     Reactors,
 };
 use nvme::auth::{AuthOutcome, Credentials, Exponentiation, Power};
@@ -248,8 +248,8 @@ impl Attachment for Served {
         true
     }
 
-    fn admission(&self) -> Admission {
-        Admission::Admitted
+    fn login_progress(&self) -> LoginProgress {
+        LoginProgress::Admitted
     }
 
     fn handle_sent(&mut self, _now: Instant) {}

@@ -12,7 +12,7 @@ use iscsi::{
     Abort, AbortScope, Authentication, Backend, CommandWindow, Completed, LoggedIn, LoginStatus,
     OpenError, Opened, Parameters, Saved, SessionEnds, SessionKind, SessionState, TargetRecord,
 };
-use net::{Accepted, Admission, Attachment, CloseReason, GracePeriod, Reactors};
+use net::{Accepted, Attachment, CloseReason, GracePeriod, LoginProgress, Reactors};
 use nvme::controller::PortalNumber;
 use rustix::rand::{GetRandomFlags, getrandom};
 use scsi::{Device, Lun, NexusId, SanitizeWork, View};
@@ -54,7 +54,7 @@ pub(crate) struct IscsiBackend {
     refusal_hint: Option<&'static str>,
     binding: Option<Binding>,
     /// The login is done.
-    admission: Admission,
+    login_progress: LoginProgress,
     views: Views<Lun, View>,
     /// The generation that `views` and `state` were looked up at.
     seen: u64,
@@ -97,7 +97,7 @@ impl IscsiBackend {
             auth,
             refusal_hint: None,
             binding: None,
-            admission: Admission::Pending,
+            login_progress: LoginProgress::Pending,
             views: Views::new(sums),
             seen: 0,
             state: SessionState::Active,
@@ -280,7 +280,7 @@ impl Backend for IscsiBackend {
     }
 
     fn logged_in(&mut self, login: &LoggedIn) {
-        self.admission = Admission::Admitted;
+        self.login_progress = LoginProgress::Admitted;
         self.register(login);
         if let (SessionKind::Normal(opened), Some(binding)) = (&login.kind, &self.binding) {
             // Between the check and the session's entry in the registry, policy or target may have
@@ -407,8 +407,8 @@ impl Attachment for IscsiBackend {
         }
     }
 
-    fn admission(&self) -> Admission {
-        self.admission
+    fn login_progress(&self) -> LoginProgress {
+        self.login_progress
     }
 
     fn handle_stalled(&mut self) {

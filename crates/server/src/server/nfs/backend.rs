@@ -12,7 +12,7 @@ use ::nfs::{
     WaitingCall,
 };
 use block::{OpKind, Pinned};
-use net::{Accepted, Admission, Attachment, CloseReason, Reactors};
+use net::{Accepted, Attachment, CloseReason, LoginProgress, Reactors};
 use nvme::controller::PortalNumber;
 use session::SourceId;
 use volume::Charge;
@@ -40,7 +40,7 @@ pub(crate) struct NfsBackend {
     transport: Transport,
     /// What the registry shows once the client has used the server.
     member: Arc<Member>,
-    admission: Admission,
+    login_progress: LoginProgress,
     /// The shares of the server, by their IDs, as of the generation `seen`.
     shares: Arc<[Arc<Share>]>,
     seen: u64,
@@ -97,7 +97,7 @@ impl NfsBackend {
             accepted,
             transport: portal.transport,
             member: Arc::new(member),
-            admission: Admission::Pending,
+            login_progress: LoginProgress::Pending,
             seen,
             uses: Vec::new(),
             current: None,
@@ -204,7 +204,7 @@ impl NfsBackend {
         tracing::debug!(connection = %self.accepted.id, %session, %peer, "an NFS client has connected");
         totals.enter(&self.io);
         self.sums.push(totals);
-        self.admission = Admission::Admitted;
+        self.login_progress = LoginProgress::Admitted;
     }
 }
 
@@ -290,7 +290,7 @@ impl Backend for NfsBackend {
     }
 
     fn count(&mut self, completed: &Completed, now: Instant) {
-        if self.admission == Admission::Pending {
+        if self.login_progress == LoginProgress::Pending {
             self.admit();
         }
         let current = self.current.take().and_then(|at| self.uses.get(at));
@@ -318,8 +318,8 @@ impl Attachment for NfsBackend {
         true
     }
 
-    fn admission(&self) -> Admission {
-        self.admission
+    fn login_progress(&self) -> LoginProgress {
+        self.login_progress
     }
 
     fn handle_sent(&mut self, now: Instant) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use block::{Access, HostIdentity, Pinned};
-use net::{Accepted, Admission, Attachment, CloseReason, Reactors};
+use net::{Accepted, Attachment, CloseReason, LoginProgress, Reactors};
 use nvme::auth::{
     AuthOutcome, Concatenation, Credentials, DhGroup, Exponentiation, GeneratedKey, Power,
 };
@@ -476,16 +476,16 @@ impl Attachment for ConnectionBackend {
         controller.is_none_or(|controller| may_read(&binding.target, controller, view.key))
     }
 
-    fn admission(&self) -> Admission {
+    fn login_progress(&self) -> LoginProgress {
         let binding = self.binding.as_ref();
         let is_bound = binding.is_some_and(|binding| binding.controller.is_some());
         let must_prove = self.proving.is_some() && self.demand() == Demand::Required;
         if !is_bound {
-            Admission::Pending
+            LoginProgress::Pending
         } else if must_prove && !self.is_authenticated {
-            Admission::Authenticating
+            LoginProgress::Authenticating
         } else {
-            Admission::Admitted
+            LoginProgress::Admitted
         }
     }
 
