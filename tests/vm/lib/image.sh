@@ -8,6 +8,7 @@
 # shellcheck shell=bash
 
 IMAGE_SUITE=bookworm
+IMAGE_KERNEL_SUITE=$IMAGE_SUITE
 IMAGE_KERNEL_DEFAULT=linux-image-6.12-amd64
 IMAGE_KERNEL=${RAMPORT_VM_KERNEL:-$IMAGE_KERNEL_DEFAULT}
 IMAGE_PACKAGE_LIST=packages
@@ -17,6 +18,9 @@ IMAGE_EARLY_MODULES=4
 IMAGE_MIRROR=${RAMPORT_VM_MIRROR:-}
 IMAGE_MIRROR_DEFAULT=http://deb.debian.org/debian
 IMAGE_UNUSED_DAYS_MAX=30
+# A mirror that is updated meanwhile serves packages that its lists do not name, for some minutes.
+IMAGE_ATTEMPTS_MAX=3
+IMAGE_ATTEMPT_PAUSE_S=60
 
 # Builds what is missing and sets IMAGE_ROOT, IMAGE_VMLINUZ, IMAGE_MODULES, IMAGE_INITRD and IMAGE_LACKS.
 # shellcheck disable=SC2034  # guest_start uses them
@@ -30,12 +34,12 @@ image_ready() {
 
   key=$(image_key "root $IMAGE_SUITE" "$VM_TOP/guest/$IMAGE_PACKAGE_LIST")
   IMAGE_ROOT=$dir/root-$key.sqfs
-  [ -e "$IMAGE_ROOT" ] || image_build_root "$IMAGE_ROOT"
+  [ -e "$IMAGE_ROOT" ] || image_attempted image_build_root "$IMAGE_ROOT"
 
-  key=$(image_key "$IMAGE_SUITE $IMAGE_KERNEL" "$VM_TOP/guest/$IMAGE_MODULE_LIST")
+  key=$(image_key "$IMAGE_KERNEL_SUITE $IMAGE_KERNEL" "$VM_TOP/guest/$IMAGE_MODULE_LIST")
   local kernel=$dir/kernel-$key
   IMAGE_VMLINUZ=$kernel/vmlinuz IMAGE_MODULES=$kernel/modules.sqfs IMAGE_LACKS=$kernel/lacks
-  [ -e "$kernel" ] || image_build_kernel "$kernel"
+  [ -e "$kernel" ] || image_attempted image_build_kernel "$kernel"
   [ ! -s "$IMAGE_LACKS" ] || report_note "$IMAGE_KERNEL lacks modules; tests that need them are skipped: $(xargs < "$IMAGE_LACKS")"
 
   key=$(image_key "$key" "$IMAGE_ROOT" "$VM_TOP/guest/initramfs" "$VM_TOP/guest/init")
@@ -45,10 +49,11 @@ image_ready() {
   exec {lock}>&-
 }
 
-# image_release SUITE LIST: this process's guests are of that release of Debian from now on, with its kernel and with the packages and
-# modules of guest/packages-LIST and guest/modules-LIST.
+# image_release SUITE LIST [KERNEL_SUITE]: this process's guests are of that release of Debian from now on, with the packages and modules
+# of guest/packages-LIST and guest/modules-LIST, and with the kernel of KERNEL_SUITE (SUITE-backports, or SUITE itself).
 image_release() {
   IMAGE_SUITE=$1 IMAGE_KERNEL=linux-image-amd64 IMAGE_PACKAGE_LIST=packages-$2 IMAGE_MODULE_LIST=modules-$2
+  IMAGE_KERNEL_SUITE=${3:-$1}
   IMAGE_MIRROR=${IMAGE_MIRROR:-$(image_host_mirror)}
   image_ready
 }
@@ -76,29 +81,65 @@ image_key() {
 # The words of a list file without its comments.
 image_list() { sed 's/#.*//' "$1" | tr -s ' \n' '\n' | sed '/^$/d'; }
 
+# image_attempted COMMAND IMAGE: builds it, in a subshell with -e, and again if that fails.
+image_attempted() {
+  local attempt status
+  for ((attempt = 1; ; attempt++)); do
+    set +e
+    (
+      set -e
+      "$@"
+    )
+    status=$?
+    set -e
+    rm -rf "$2.partial"
+    [ "$status" != 0 ] || return 0
+    [ "$attempt" -lt "$IMAGE_ATTEMPTS_MAX" ] || report_die "${2##*/} could not be built in $attempt attempts, the last with status $status"
+    report_note "building ${2##*/} failed with status $status; again in $IMAGE_ATTEMPT_PAUSE_S s"
+    sleep "$IMAGE_ATTEMPT_PAUSE_S"
+  done
+}
+
+# image_debian SUITE DIR [MMDEBSTRAP_ARGUMENT]...
 image_debian() {
-  local sources=$IMAGE_MIRROR
-  # A Debian host's own sources name the mirror that it can reach.
-  # shellcheck source=/dev/null
-  if [ -z "$sources" ] && [ "$(. /etc/os-release && echo "${VERSION_CODENAME:-}")" = "$IMAGE_SUITE" ]; then
-    for sources in /etc/apt/sources.list.d/debian.sources /etc/apt/sources.list; do
-      [ ! -s "$sources" ] || break
-    done
-  fi
+  local suite=$1 target=$2 sources release=()
+  shift 2
+  mapfile -t sources < <(image_sources "$suite")
+  # Packages of backports are installed only if asked for.
+  [[ $suite != *-backports ]] || release=(--aptopt="APT::Default-Release \"$suite\"")
   # A mirror may be some weeks behind, which does not matter here.
-  mmdebstrap --quiet --aptopt='Acquire::Retries "3"' --aptopt='Acquire::Check-Valid-Until "false"' "$@" ${sources:+"$sources"}
+  mmdebstrap --quiet --aptopt='Acquire::Retries "3"' --aptopt='Acquire::Check-Valid-Until "false"' \
+    "${release[@]}" "$@" "$suite" "$target" "${sources[@]}"
+}
+
+# The sources of a release for mmdebstrap, one a line; none for those that it knows by itself.
+image_sources() {
+  local suite=$1 release file
+  # shellcheck source=/dev/null
+  release=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
+  if [[ $suite == *-backports ]]; then
+    # What its packages depend on is in the release itself.
+    printf 'deb %s %s main\n' "$IMAGE_MIRROR" "${suite%-backports}" "$IMAGE_MIRROR" "$suite"
+  elif [ -n "$IMAGE_MIRROR" ]; then
+    echo "$IMAGE_MIRROR"
+  elif [ "$release" = "$suite" ]; then
+    # A Debian host's own sources name the mirror that it can reach.
+    for file in /etc/apt/sources.list.d/debian.sources /etc/apt/sources.list; do
+      [ ! -s "$file" ] || break
+    done
+    echo "$file"
+  fi
 }
 
 image_build_root() {
   local packages
   packages=$(image_list "$VM_TOP/guest/$IMAGE_PACKAGE_LIST" | paste -sd ,)
   report_note "building the guest's root image of $IMAGE_SUITE (once; minutes)"
-  image_debian --variant=minbase --include="$packages" \
+  image_debian "$IMAGE_SUITE" - --variant=minbase --include="$packages" \
     --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
     --dpkgopt='path-exclude=/usr/share/locale/*' \
     --customize-hook='rm -rf "$1"/var/lib/apt/lists/* "$1"/var/cache/apt/*' \
-    --customize-hook='mkdir -p "$1"/share "$1"/host' \
-    "$IMAGE_SUITE" - |
+    --customize-hook='mkdir -p "$1"/share "$1"/host' |
     mksquashfs - "$1.partial" -tar -comp lz4 -noappend -no-progress -quiet
   mv "$1.partial" "$1"
 }
@@ -107,9 +148,9 @@ image_build_root() {
 # emulated decompression is slow.
 image_build_kernel() {
   local out=$1.partial tree=$1.partial/tree version
-  report_note "unpacking $IMAGE_KERNEL of $IMAGE_SUITE"
+  report_note "unpacking $IMAGE_KERNEL of $IMAGE_KERNEL_SUITE"
   mkdir -p "$out"
-  image_debian --variant=extract --include="$IMAGE_KERNEL" "$IMAGE_SUITE" "$tree"
+  image_debian "$IMAGE_KERNEL_SUITE" "$tree" --variant=extract --include="$IMAGE_KERNEL"
   # Later releases have the modules below usr/lib alone.
   mkdir -p "$tree/lib"
   [ -e "$tree/lib/modules" ] || ln -s ../usr/lib/modules "$tree/lib/modules"

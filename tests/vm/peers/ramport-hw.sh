@@ -45,9 +45,19 @@ peer_portal_query() { case $PORTAL_SCHEME in nvme+rdma | iser) echo "?rdma=hw" ;
 peer_host_chap() {
   local host=$1
   shift
-  echo "$2" > "$PEER_SHARE/secret"
-  echo "${4:-}" > "$PEER_SHARE/mutual-secret"
-  chmod 600 "$PEER_SHARE/secret" "$PEER_SHARE/mutual-secret"
+  peer_secrets "$2" "${4:-}"
   daemon host "$(daemon host show "$host" > /dev/null 2>&1 && echo set || echo create)" "$host" \
     --chap-user "$1" --chap-secret-file /share/secret ${3:+--mutual-user "$3" --mutual-secret-file /share/mutual-secret}
+}
+
+peer_host_dhchap() {
+  peer_secrets "$2" "$3"
+  daemon host set "$1" --dhchap-secret-file /share/secret --dhchap-ctrl-secret-file /share/mutual-secret "${@:4}"
+}
+
+# peer_secrets SECRET MUTUAL_SECRET: in files that the daemon can read.
+peer_secrets() {
+  echo "$1" > "$PEER_SHARE/secret"
+  echo "$2" > "$PEER_SHARE/mutual-secret"
+  chmod 600 "$PEER_SHARE/secret" "$PEER_SHARE/mutual-secret"
 }

@@ -100,6 +100,11 @@ peer_host_chap() {
     ${3:+--mutual-user "$3" --mutual-secret-file <(echo "$4")}
 }
 
+# peer_host_dhchap HOST SECRET CONTROLLER_SECRET [ARGUMENT]...: what an NVMe host that exists has to prove, and the target to it.
+peer_host_dhchap() {
+  daemon host set "$1" --dhchap-secret-file <(echo "$2") --dhchap-ctrl-secret-file <(echo "$3") "${@:4}"
+}
+
 peer_host_remove() { daemon host remove "$1"; }
 
 peer_session_count() { daemon --json session ls | jq length; }

@@ -2,6 +2,10 @@
 # as it did before.
 # shellcheck shell=bash
 
+# shellcheck source=tests/vm/suites/nvme-tcp/dhchap.sh
+. "$VM_TOP/suites/nvme-tcp/dhchap.sh"
+AT=$PORT_ALLOWED
+
 setup() { needs_tls; }
 teardown() { guest <<< 'not_connected "$CLOSED" || disconnect "$CLOSED"'; }
 
@@ -26,3 +30,5 @@ test_generated_keys_are_those_of_the_host() {
   generated_keys_connect sha256
   generated_keys_connect sha384
 }
+
+test_a_generated_key_of_sha384_carries_data() { concatenates sha384 ffdhe2048; }

@@ -1,6 +1,6 @@
 # NVMe/TCP with TLS: Linux's host with nvme-cli and tlshd, which Debian 12, whose guests the other suites have, does not contain.
-# Files *-later have a guest of Debian's next release, whose nvme-cli derives keys as the specification says and whose kernel has
-# secure channel concatenation.
+# Files *-backports have a kernel with secure channel concatenation (6.16 and later), from Debian 13's backports. Files *-later have a
+# guest of Debian's next release, whose nvme-cli derives keys as the specification says.
 # shellcheck shell=bash disable=SC2034
 
 # shellcheck source=tests/vm/suites/nvme-tcp/suite.sh
@@ -17,6 +17,7 @@ SUITE_NAMES+=(PORT_REQUIRED PORT_ALLOWED CLOSED)
 suite_start() {
   case $1 in
     *-later) image_release forky tls ;;
+    *-backports) image_release trixie tls trixie-backports ;;
     *) image_release trixie tls ;;
   esac
   suite_boot <<< 'modprobe -a nvme-tcp tls; be_host; tlshd_start'
@@ -76,6 +77,21 @@ insert "$KEY" 1 "$CLOSED"
 trap told ERR
 attach "$PORT_REQUIRED" --tls
 over_tls
+disconnect "$CLOSED"
+S
+}
+
+# concatenates HASH GROUP: a key is generated from the host's secret, and data pass by TLS with it.
+concatenates() {
+  secrets 1
+  require "$1" "$2"
+  auth_guest << 'S'
+trap told ERR
+proven --concat --dhchap-secret="$SECRET"
+over_tls
+disk=$(eventually 30 device 1 "$CLOSED")
+verified concat "$disk" --rw=randwrite --bs=4k --iodepth=8 --size=1m
+verified concat "$disk" --rw=write --bs=512k --iodepth=2 --size=4m
 disconnect "$CLOSED"
 S
 }
