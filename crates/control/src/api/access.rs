@@ -12,7 +12,7 @@ use http_body_util::BodyExt as _;
 
 use super::answer::{ApiError, BODY_MAX_BYTES};
 use super::caller::{Caller, CertificateNames, Entrance};
-use super::network::{InProgress, Membership, TooMany};
+use super::network::{InProgress, Membership, OF_TOKEN_MAX, TooMany};
 use super::role::{Role, names_a_place};
 use super::tokens::{TokenView, Tokens};
 
@@ -38,7 +38,9 @@ pub(super) async fn authenticate(
         None => None,
         Some(membership) => match membership.begin(&holder.name) {
             Ok(in_progress) => Some(in_progress),
-            Err(TooMany) => return ApiError::too_many_connections(&holder).into_response(),
+            Err(TooMany) => {
+                return ApiError::too_many_connections(&holder, OF_TOKEN_MAX).into_response();
+            }
         },
     };
     request.extensions_mut().insert(holder);

@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 use server::{ErrorKind, ServerError};
 use utoipa::ToSchema;
 
-use super::network::OF_TOKEN_MAX;
 use super::role::Role;
 use super::tokens::{TokenView, TokensError};
 use crate::engine::{Comparison, Engine, EngineError};
@@ -181,12 +180,12 @@ impl ApiError {
         }
     }
 
-    pub(super) fn too_many_connections(holder: &TokenView) -> Self {
+    pub(super) fn too_many_connections(holder: &TokenView, max: usize) -> Self {
         Self {
             status: StatusCode::SERVICE_UNAVAILABLE,
             kind: "unavailable",
             message: format!(
-                "the token {} has requests in progress on {OF_TOKEN_MAX} connections, which is the maximum; wait for some of them, or give each program a token of its own",
+                "the token {} has requests in progress on {max} connections, which is the maximum; wait for some of them, or give each program a token of its own",
                 holder.name
             ),
             logged: None,
