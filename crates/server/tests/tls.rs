@@ -450,10 +450,11 @@ fn a_thousand_half_open_handshakes_are_bounded_slow_no_one_and_end() {
     let started = Instant::now();
     let sources = [2, 3].map(|last| Ipv4Addr::new(127, 0, 0, last));
     let half = half_open(&fixture, sources);
+    let opened = Instant::now();
     // Neither a host that is connected nor one that connects is affected.
     assert_eq!(carry(&mut queue), Ok(()));
     assert_eq!(fixture.try_with(Some(&key(1, suite)), HOST), Ok(()));
-    let elapsed = started.elapsed();
+    let elapsed = opened.elapsed();
     assert!(elapsed < HALF_OPEN_TIME / 2, "{elapsed:?}");
     let grown_bytes = resident_bytes().saturating_sub(before_bytes);
     assert!(
@@ -461,17 +462,17 @@ fn a_thousand_half_open_handshakes_are_bounded_slow_no_one_and_end() {
         "{grown_bytes} bytes"
     );
     // One address may have 512 of its 600 connections.
-    let kept = loop {
-        let kept = half.iter().filter(|stream| is_open(stream)).count();
-        if kept <= 2 * 512 || started.elapsed() > HALF_OPEN_TIME / 2 {
-            break kept;
-        }
+    let open = || half.iter().filter(|stream| is_open(stream)).count();
+    while open() > 2 * 512 {
+        assert!(opened.elapsed() < HALF_OPEN_TIME, "too many are open");
         thread::sleep(Duration::from_millis(20));
-    };
-    assert_eq!(kept, 2 * 512);
+    }
+    let kept = open();
+    // On a slow machine, the time of the first ones is over.
+    assert!(kept == 2 * 512 || started.elapsed() > HALF_OPEN_TIME);
     // The time limit of handshakes ends these.
     while half.iter().any(is_open) {
-        assert!(started.elapsed() < 2 * HALF_OPEN_TIME);
+        assert!(opened.elapsed() < 2 * HALF_OPEN_TIME);
         thread::sleep(Duration::from_millis(50));
     }
     assert_eq!(carry(&mut queue), Ok(()));
