@@ -25,8 +25,8 @@ pub(crate) use claims::{FileKey, LockKind, LockRange, ShareModes};
 pub(crate) use exchange::Exchange;
 pub(crate) use locks::{Conflict, Locker, Refused};
 pub(crate) use slots::{
-    Begun, ChannelLimits, MESSAGE_BYTES_MAX, NewSession, Request, SessionId, SlotId, SlotRequest,
-    TRANSFER_BYTES_MAX,
+    Begun, ChannelLimits, HEAD_BYTES_MAX, MESSAGE_BYTES_MAX, NewSession, Request, SessionId,
+    SlotId, SlotRequest, TRANSFER_BYTES_MAX,
 };
 pub(crate) use stateid::{StateId, StateUse};
 
