@@ -152,7 +152,7 @@ impl FileVolume {
 
 /// Leaves no file behind of a volume that was not to be.
 fn remove_if_new(disk: &HostDisk, path: &Path) {
-    // The file is empty, and who is told of another error has no use for this one.
+    // The file is empty. The caller already reports why there is no volume, so an error here is not reported too.
     let _ = disk.remove_if_new(path);
 }
 
