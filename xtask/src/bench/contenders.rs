@@ -268,10 +268,12 @@ impl Spdk {
         Ok(this)
     }
 
-    /// Listens with TLS, too, for a host that has this key. The target has to be running.
+    /// Listens with TLS, too, for a host that has this key, and serves no other host from now on: it
+    /// refuses to do both. The target has to be running.
     pub fn secure(&self, key: &Path) -> io::Result<()> {
         let (nqn, key) = (Self::NQN, key.display());
         self.call(&[
+            &format!("nvmf_subsystem_allow_any_host --no-allow-any-host {nqn}"),
             &format!(
                 "nvmf_subsystem_add_listener {nqn} -t tcp -a 127.0.0.1 -s 24983 --secure-channel"
             ),

@@ -37,8 +37,8 @@ pub fn run(root: &Path, options: &Options) -> io::Result<()> {
     ramport.fill()?;
     if let Some(spdk) = &spdk {
         spdk.while_running(|| {
-            spdk.secure(&key)?;
-            ramport.fill_other(Spdk::URL)
+            ramport.fill_other(Spdk::URL)?;
+            spdk.secure(&key)
         })?;
     }
     let ours = Ramport::secured_url(&key);
