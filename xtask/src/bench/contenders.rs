@@ -248,6 +248,7 @@ impl Spdk {
     pub fn start(folder: &Path, volume_mib: u64) -> io::Result<Self> {
         let daemon = Command::new(folder.join("build/bin/nvmf_tgt"))
             .args(["--no-huge", "-s", "1536", "-m", "0x1", "-r", Self::SOCKET])
+            .arg("--wait-for-rpc")
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
@@ -258,6 +259,9 @@ impl Spdk {
         wait_for(Path::new(Self::SOCKET))?;
         let nqn = Self::NQN;
         this.call(&[
+            // Of sockets with TLS: as large as those without. Its default of 4 KiB holds no record.
+            "sock_impl_set_options -i ssl --send-buf-size 2097152 --recv-buf-size 2097152",
+            "framework_start_init",
             "nvmf_create_transport -t TCP -q 256 -c 8192",
             &format!("bdev_malloc_create -b M0 {volume_mib} 512"),
             &format!("nvmf_create_subsystem {nqn} -a -s SPDK0"),
