@@ -36,6 +36,12 @@ pub(crate) enum Step {
         from: Box<Volume>,
         to: Box<Volume>,
     },
+    /// Replaces a member of a mirror before the old one is used otherwise.
+    FreeMember {
+        name: VolumeName,
+        from: Box<Volume>,
+        to: Box<Volume>,
+    },
     /// Changes settings of a cache or a mirror.
     SetSettings {
         name: VolumeName,
@@ -117,7 +123,7 @@ impl Step {
         match self {
             Self::SetMachine { .. } => Phase::Machine,
             Self::CreateHost(..) | Self::ChangeHost { .. } => Phase::Hosts,
-            Self::ReleaseMembers(..) => Phase::Release,
+            Self::ReleaseMembers(..) | Self::FreeMember { .. } => Phase::Release,
             Self::CreateVolume(..)
             | Self::SetSettings { .. }
             | Self::SetLock { .. }
@@ -150,6 +156,7 @@ impl Step {
             | Self::ReleaseMembers(name, _)
             | Self::Resize { name, .. }
             | Self::ChangeMembers { name, .. }
+            | Self::FreeMember { name, .. }
             | Self::SetSettings { name, .. }
             | Self::SetLock { name, .. }
             | Self::SetFilters { name, .. } => Some(name),
@@ -167,7 +174,7 @@ impl Step {
     fn new_members(&self) -> Vec<VolumeName> {
         let members: Vec<_> = match self {
             Self::CreateVolume(_, volume) => volume.held().collect(),
-            Self::ChangeMembers { from, to, .. } => {
+            Self::ChangeMembers { from, to, .. } | Self::FreeMember { from, to, .. } => {
                 let old: Vec<_> = from.held().collect();
                 to.held().filter(|of| !old.contains(of)).collect()
             }
@@ -180,10 +187,22 @@ impl Step {
     /// Volumes that no other may hold when the step is taken.
     fn freed(&self) -> Vec<VolumeName> {
         match self {
-            Self::CreateVolume(..) | Self::ChangeMembers { .. } => self.new_members(),
+            Self::CreateVolume(..) | Self::ChangeMembers { .. } | Self::FreeMember { .. } => {
+                self.new_members()
+            }
             Self::Resize { name, .. } | Self::Attach(_, _, name) => vec![name.clone()],
             Self::CreateTarget(_, target) => offered(target).cloned().collect(),
             _ => Vec::new(),
+        }
+    }
+
+    /// The member of a mirror that another volume replaces.
+    fn replaced(&self) -> Option<VolumeName> {
+        match self {
+            Self::ChangeMembers { from, to, .. } | Self::FreeMember { from, to, .. } => {
+                from.replacement(to).map(|(old, _)| old)
+            }
+            _ => None,
         }
     }
 
@@ -219,6 +238,7 @@ impl Step {
             | Self::ReleaseMembers(name, _)
             | Self::Resize { name, .. }
             | Self::ChangeMembers { name, .. }
+            | Self::FreeMember { name, .. }
             | Self::SetSettings { name, .. }
             | Self::SetLock { name, .. }
             | Self::SetFilters { name, .. } => format!("volume {name}"),
@@ -264,6 +284,11 @@ impl Step {
                 from: to,
                 to: from,
             } => Self::ChangeMembers { name, from, to },
+            Self::FreeMember {
+                name,
+                from: to,
+                to: from,
+            } => Self::FreeMember { name, from, to },
             Self::SetSettings {
                 name,
                 from: to,
@@ -446,6 +471,7 @@ fn order(before: &Definitions, steps: &mut [Step]) -> Result<(), PlanError> {
     let mut withdrawn = release_members(steps);
     check_held(before, steps, &withdrawn)?;
     withdrawn.extend(steps.iter().flat_map(Step::new_members));
+    free_members(steps);
     steps.sort_by_key(|step| match step {
         step if step.withdraws(&withdrawn) => Phase::Withdraw,
         step => step.phase(),
@@ -477,17 +503,36 @@ fn release_members(steps: &mut [Step]) -> BTreeSet<VolumeName> {
     released
 }
 
-/// What a volume holds keeps its size, unless its holder is `released` before.
+/// Replaces members of mirrors before these are used otherwise.
+fn free_members(steps: &mut [Step]) {
+    let used: BTreeSet<_> = steps.iter().flat_map(Step::freed).collect();
+    for step in steps {
+        if step.replaced().is_some_and(|old| used.contains(&old))
+            && let Step::ChangeMembers { name, from, to } = step
+        {
+            *step = Step::FreeMember {
+                name: name.clone(),
+                from: from.clone(),
+                to: to.clone(),
+            };
+        }
+    }
+}
+
+/// What a volume holds keeps its size, unless its holder is `released` before, or is a mirror in which another
+/// volume replaces it.
 fn check_held(
     before: &Definitions,
     steps: &[Step],
     released: &BTreeSet<VolumeName>,
 ) -> Result<(), PlanError> {
     let holders = before.holders();
+    let replaced: BTreeSet<_> = steps.iter().filter_map(Step::replaced).collect();
     for step in steps {
         if let Step::Resize { name, .. } = step
             && let Some(&holder) = holders.get(name.as_str())
             && !released.contains(holder)
+            && !replaced.contains(name)
         {
             return Err(PlanError::HeldSize {
                 volume: name.clone(),

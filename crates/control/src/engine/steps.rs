@@ -105,7 +105,9 @@ pub(super) fn take(
         Step::Resize { name, to_bytes, .. } => {
             server.resize_volume(name, *to_bytes, force, &mut |_| {})?;
         }
-        Step::ChangeMembers { name, from, to } => change_members(server, name, from, to)?,
+        Step::ChangeMembers { name, from, to } | Step::FreeMember { name, from, to } => {
+            change_members(server, name, from, to)?;
+        }
         Step::SetSettings { name, to, .. } => server.set_settings(name, to)?,
         Step::SetLock { name, to, .. } => server.set_volume_lock(name, to.write_lock())?,
         Step::SetFilters { name, to, .. } => set_filters(server, name, to)?,

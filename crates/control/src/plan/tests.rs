@@ -160,6 +160,30 @@ fn block_size_and_provisioning_of_what_exists_stay() {
 }
 
 #[test]
+fn a_member_is_replaced_before_it_is_used_otherwise_and_else_last() {
+    let read = |text: &str| Definitions::from_toml(text).expect("definitions");
+    let disks = ["a", "b", "c"].map(|name| format!("[volumes.{name}]\nsize = \"1M\"\n"));
+    let disks = disks.concat();
+    let m0 =
+        |members: &str| format!("{disks}[volumes.m0]\nkind = \"mirror\"\nmembers = {members}\n");
+    let before = read(&m0("[\"a\", \"b\"]"));
+    let phases = |more: &str| {
+        let after = read(&format!("{}{more}", m0("[\"a\", \"c\"]")));
+        let steps = plan(&before, &before.changes_to(&after)).expect("possible");
+        let phases = steps.iter().map(|step| (step.noun(), step.phase()));
+        phases.collect::<Vec<_>>()
+    };
+    let m0 = |phase| ("volume m0".to_owned(), phase);
+    assert_eq!(phases(""), [m0(Phase::Destroy)]);
+    let l0 = "[volumes.l0]\nkind = \"linear\"\nmembers = [\"b\"]\n";
+    let created = ("volume l0".to_owned(), Phase::Volumes);
+    assert_eq!(phases(l0), [m0(Phase::Release), created]);
+    let t0 = "[targets.t0]\nnamespaces = { 1 = \"b\" }\n";
+    let offered = ("target t0".to_owned(), Phase::Targets);
+    assert_eq!(phases(t0), [m0(Phase::Release), offered]);
+}
+
+#[test]
 fn a_volume_is_removed_before_what_it_holds_is_used_otherwise() {
     let read = |text: &str| Definitions::from_toml(text).expect("definitions");
     let disks = "[volumes.a]\nsize = \"1M\"\n[volumes.b]\nsize = \"1M\"\n";

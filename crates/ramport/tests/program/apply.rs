@@ -150,6 +150,70 @@ fn a_file_uses_the_members_of_a_volume_otherwise_that_it_removes() {
     assert!(begins_with(&daemon, 7));
 }
 
+/// A mirror, with as many volumes beside it.
+fn mirror_of(members: [&str; 2], more: &str) -> String {
+    let [a, b] = members;
+    let mirror = format!("[volumes.m0]\nkind = \"mirror\"\nmembers = [\"{a}\", \"{b}\"]\n");
+    let volumes = ["a", "b", "c", "d"]
+        .iter()
+        .filter(|name| !more.contains(&format!("-{name}")));
+    let volumes = volumes.map(|name| format!("[volumes.{name}]\nsize = \"8M\"\n"));
+    let more = more.lines().filter(|line| !line.starts_with('-'));
+    let more: Vec<_> = more.collect();
+    format!(
+        "{}{mirror}{}\n",
+        volumes.collect::<String>(),
+        more.join("\n")
+    )
+}
+
+#[test]
+fn a_file_uses_a_member_of_a_mirror_otherwise_that_it_replaces() {
+    let daemon = Daemon::start("apply-replaced");
+    let apply = |volumes: &str, status| {
+        let path = write_wanted(&daemon, volumes, "m0");
+        run(&daemon, &["apply", &path, "--force"], status).1
+    };
+    let members = |name: &str| daemon.json(&["volume", "show", name])["members"].clone();
+    let in_sync = |name: &str| daemon.wait_for_metric("ramport_volume_member_in_sync", name, 1);
+    apply(&mirror_of(["a", "b"], ""), 0);
+    in_sync("b");
+    disk::under_io(&daemon, |written| {
+        // One file puts the old member into another volume.
+        let l0 = "[volumes.l0]\nkind = \"linear\"\nmembers = [\"b\"]";
+        apply(&mirror_of(["a", "c"], l0), 0);
+        in_sync("c");
+        written.goes_on();
+        assert_eq!(members("l0"), serde_json::json!(["b"]));
+
+        // If another part fails, the mirror has its members again.
+        let before = daemon.ok(&["export"]);
+        let missing = daemon.folder.join("no/file");
+        let z = format!(
+            "{l0}\n[volumes.l1]\nkind = \"linear\"\nmembers = [\"c\"]\n[volumes.z]\nkind = \"file\"\npath = {missing:?}\nsize = \"1M\""
+        );
+        let told = apply(&mirror_of(["a", "d"], &z), 1);
+        assert!(told.contains("nothing was changed"), "{told}");
+        assert_eq!(daemon.ok(&["export"]), before);
+        daemon.mistake(&["volume", "show", "l1"]);
+        in_sync("c");
+        written.goes_on();
+
+        // The old member grows, or is removed.
+        let grown = format!("{l0}\n-c\n[volumes.c]\nsize = \"16M\"");
+        apply(&mirror_of(["a", "d"], &grown), 0);
+        in_sync("d");
+        assert_eq!(
+            daemon.json(&["volume", "show", "c"])["size_bytes"],
+            16 << 20
+        );
+        apply(&mirror_of(["a", "c"], &format!("{grown}\n-d")), 0);
+        in_sync("c");
+        daemon.mistake(&["volume", "show", "d"]);
+        written.goes_on();
+    });
+}
+
 #[test]
 fn a_mirror_that_could_not_be_restored_is_not_taken_apart() {
     let daemon = Daemon::start("apply-mirrors");
