@@ -50,7 +50,7 @@ mod udp;
 #[cfg(test)]
 mod tests;
 
-pub use background::enter_background;
+pub use background::{Background, enter_background};
 pub use driven::{
     Accepted, Acceptor, Attachment, CloseReason, Driven, DrivenStream, Joined, ListenerId,
     LoginProgress, drive,

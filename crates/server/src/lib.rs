@@ -53,7 +53,7 @@ pub use info::{
     SessionInfo, SessionProtocol, ShareInfo, TargetInfo, ThreadInfo, VolumeInfo,
 };
 pub use names::{HostName, NameFault, Protocol, ShareName, TargetName, VolumeName};
-pub use net::enter_background;
+pub use net::{Background, enter_background};
 pub use nvme::auth::{
     Credentials as DhChapDefinition, DhGroup, GroupPolicy as DhGroupPolicy, Hash as DhChapHash,
     Secret as DhChapSecret, SecretError as DhChapSecretError,

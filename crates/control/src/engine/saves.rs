@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use server::{Availability, Force, ServerError, VolumeName};
+use server::{Availability, Background, Force, ServerError, VolumeName};
 use volume::{IfDamaged, Progress, Replace, RestoreError, Restored, SaveError, SaveId, SaveMode};
 use volume::{Saved, Target, VolumeKind, Wanted, WriteError};
 
@@ -70,7 +70,7 @@ impl Engine {
             path: &path,
             replace,
             mode,
-            prepare: lower_priority,
+            prepare: leave_the_processor,
         };
         let mut turn = self.save_turn(name)?;
         let note = &mut |progress| turn.note(progress);
@@ -157,7 +157,9 @@ impl Engine {
                 progress(&name, done);
                 ControlFlow::Continue(())
             };
-            let saved = self.write_save(&name, &cheapest(&path), note);
+            // No session is left, and the system waits.
+            let target = cheapest(&path, lower_priority);
+            let saved = self.write_save(&name, &target, note);
             if let Ok((saved, _)) = saved
                 && let Err(error) = self.set_shutdown_save(&name, Some(saved.id))
             {
@@ -359,12 +361,12 @@ impl Engine {
 }
 
 /// A save to the file of a definition that no person asked for.
-fn cheapest(path: &Path) -> Target<'_> {
+fn cheapest(path: &Path, prepare: fn()) -> Target<'_> {
     Target {
         path,
         replace: Replace::SameLineage,
         mode: SaveMode::Cheapest,
-        prepare: lower_priority,
+        prepare,
     }
 }
 
@@ -412,10 +414,19 @@ fn at_low_priority<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, Engine
     })
 }
 
-/// Lowers the priority of this thread.
+/// Lowers the priority of this thread, which someone waits for, or a shutdown.
 fn lower_priority() {
+    enter_background(Background::Lowest);
+}
+
+/// Lets this thread have what sessions leave of the processors.
+fn leave_the_processor() {
+    enter_background(Background::Idle);
+}
+
+fn enter_background(share: Background) {
     // A sandbox may forbid it; saves then compete.
-    if let Err(error) = server::enter_background() {
+    if let Err(error) = server::enter_background(share) {
         tracing::debug!(%error, "cannot lower the priority of a save");
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  snapshot ──► calling thread ── pieces of 64 KiB ──► packing thread: compress, checksum, write ──► file
-//!               priority of sessions                   lowest priority
+//!               priority of sessions                   what others leave of the processors
 //! ```
 //!
 //! Who reads a snapshot holds the lock of a granule, for which writes of hosts spin. A thread of low priority

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use server::VolumeName;
 
-use super::{at_low_priority, cheapest};
+use super::{at_low_priority, cheapest, leave_the_processor};
 use crate::engine::{Engine, EngineError, Shared};
 
 /// How soon a save is tried again that another operation on the volume was in the way of.
@@ -153,7 +153,7 @@ impl Engine {
             (Ok(()), Ok(path)) => {
                 let note = &mut |progress| turn.note(progress);
                 // What fails is in the log and in the state of the volume.
-                let _noted = self.write_save(name, &cheapest(&path), note);
+                let _noted = self.write_save(name, &cheapest(&path, leave_the_processor), note);
             }
             (Err(error @ EngineError::Damaged { .. }), _) => {
                 tracing::error!(volume = %name, %error, "not saved; earlier saves stay");
