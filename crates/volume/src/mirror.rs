@@ -24,15 +24,15 @@ mod scrub;
 mod standing;
 
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use ::memory::Progress;
 use block::{
-    Admission, Allocation, ByteRange, Extent, Geometry, Intent, Op, OpKind, Settled, Status,
-    Ticket, Volume, WriteCache,
+    Admission, Allocation, ByteRange, Extent, Geometry, Intent, Op, OpKind, Persistence, Settled,
+    Status, Ticket, Volume, WriteCache,
 };
 
 use crate::managed::{Member, Mirroring, Storage};
@@ -40,7 +40,7 @@ use crate::members::{Members, PLACES, bits};
 use crate::mirror_info::{MirrorInfo, MirrorMember, Repair, ScrubReport};
 use crate::{ByteSize, Origin, Platform, VolumeError, VolumeKind, VolumeSpec};
 
-use self::core::{Core, Engine};
+use self::core::{Core, Engine, Way};
 use recorder::Recorder;
 use regions::Division;
 use standing::{LastCopy, Standings};
@@ -86,6 +86,7 @@ impl MirrorVolume {
             members: Members::new(members),
             standings,
             engine,
+            is_durable: AtomicBool::new(false),
             platform: platform.clone(),
             resync_rate: AtomicU64::new(resync_rate.map_or(0, |rate| rate.0)),
             copied_bytes: AtomicU64::new(0),
@@ -230,18 +231,6 @@ impl Mirroring for MirrorVolume {
                 needed,
             });
         }
-        let has_cache = new.is_volatile();
-        let is_other_nature = match self.core.engine {
-            Engine::Memory(_) => new.store().is_none(),
-            Engine::Window { .. } => has_cache && self.write_cache == WriteCache::Absent,
-        };
-        // Without a record, a member that outlives the program would be trusted after a restart.
-        let needs_record =
-            new.volume.storage().outlives_program() && !self.core.recorder.has_file();
-        if is_other_nature || needs_record && self.core.platform.record.is_some() {
-            let kind = new.volume.storage().spec().kind;
-            return Err(VolumeError::OtherNature { kind });
-        }
         if self.core.standings.places() == PLACES {
             return Err(VolumeError::TooManyReplaced { max: PLACES });
         }
@@ -254,8 +243,16 @@ impl Mirroring for MirrorVolume {
         let core = &self.core;
         let (place, new_place) = (self.place_of(old)?, core.standings.places());
         let charge = core.platform.budget.reserve(core.standings.set_bytes())?;
-        core.engine.add(new_place, &new, &core.platform)?;
         let has_cache = new.is_volatile();
+        if has_cache && self.write_cache == WriteCache::Absent {
+            core.is_durable.store(true, Ordering::Release);
+        }
+        core.engine.add(new_place, &new, core)?;
+        // Without a record, a member that outlives the program would be trusted after a restart.
+        if core.recorder.is_missing_for(&new, &core.platform) {
+            recording::begin(core)?;
+            self.spawn("mirror-record", recording::run)?;
+        }
         core.members.add(new_place, new);
         let charges = core.charges.lock();
         charges.unwrap_or_else(PoisonError::into_inner).push(charge);
@@ -304,16 +301,24 @@ impl Volume for MirrorVolume {
         if changes && self.is_read_only() {
             return Admission::Fail(Status::WriteProtected, None);
         }
-        match &self.core.engine {
-            Engine::Memory(_) => memory::admit(self.core.bench(), now, intent, ticket),
-            Engine::Window { window, .. } => window.admit(intent, ticket),
+        match self.core.engine.way() {
+            Way::Memory(_) => memory::admit(self.core.bench(), now, intent, ticket),
+            Way::Window(windowed) if changes && self.core.is_durable.load(Ordering::Acquire) => {
+                let persistence = Persistence::Durable;
+                let intent = Intent {
+                    persistence,
+                    ..*intent
+                };
+                windowed.window.admit(&intent, ticket)
+            }
+            Way::Window(windowed) => windowed.window.admit(intent, ticket),
         }
     }
 
     fn execute(&self, op: Op<'_>) -> Result<(), Status> {
-        match &self.core.engine {
-            Engine::Memory(memory) => memory.execute(self.core.bench(), op),
-            Engine::Window { window, .. } => window.execute(op),
+        match self.core.engine.way() {
+            Way::Memory(memory) => memory.execute(self.core.bench(), op),
+            Way::Window(windowed) => windowed.window.execute(op),
         }
     }
 
@@ -329,7 +334,7 @@ impl Volume for MirrorVolume {
     }
 
     fn prefetch(&self, kind: OpKind, extent: Extent) {
-        if let Engine::Window { .. } = &self.core.engine {
+        if let Way::Window(_) = self.core.engine.way() {
             return;
         }
         let used = if kind == OpKind::Read { 1 } else { usize::MAX };
@@ -339,15 +344,15 @@ impl Volume for MirrorVolume {
     }
 
     fn settle(&self, ticket: Ticket) -> Result<Settled, Status> {
-        match &self.core.engine {
-            Engine::Memory(_) => Ok(Settled::Done),
-            Engine::Window { window, .. } => window.settle(ticket),
+        match self.core.engine.way() {
+            Way::Memory(_) => Ok(Settled::Done),
+            Way::Window(windowed) => windowed.window.settle(ticket),
         }
     }
 
     fn release(&self, ticket: Ticket) {
-        if let Engine::Window { window, .. } = &self.core.engine {
-            window.release(ticket);
+        if let Way::Window(windowed) = self.core.engine.way() {
+            windowed.window.release(ticket);
         }
     }
 }
@@ -373,22 +378,22 @@ impl Storage for MirrorVolume {
     }
 
     fn erase(&self) -> Result<(), VolumeError> {
-        let erased = match &self.core.engine {
-            Engine::Memory(memory) => memory.execute(
+        let erased = match self.core.engine.way() {
+            Way::Memory(memory) => memory.execute(
                 self.core.bench(),
                 Op::Discard {
                     extent: Extent::new(block::Lba(0), self.core.geometry.blocks),
                 },
             ),
-            Engine::Window { window, .. } => window.erase_all(),
+            Way::Window(windowed) => windowed.window.erase_all(),
         };
         erased.map_err(VolumeError::Storage)
     }
 
     fn flush(&self) -> Result<(), VolumeError> {
-        match &self.core.engine {
-            Engine::Memory(_) => Ok(()),
-            Engine::Window { window, .. } => window.flush().map_err(VolumeError::Storage),
+        match self.core.engine.way() {
+            Way::Memory(_) => Ok(()),
+            Way::Window(windowed) => windowed.window.flush().map_err(VolumeError::Storage),
         }
     }
 

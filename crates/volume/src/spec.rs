@@ -428,14 +428,6 @@ pub enum VolumeError {
     /// Only linear volumes get members later.
     #[error("members can only be added to a linear volume")]
     NotLinear,
-    /// Sessions rely on what the volume is.
-    #[error(
-        "a volume of kind {kind} cannot become a member while the volume is in use, because it answers in another way than the present members, and sessions rely on that; remove the volume, which leaves its members with their contents, and create it again of those that are to stay and the new one"
-    )]
-    OtherNature {
-        /// The kind of the new member.
-        kind: VolumeKind,
-    },
     /// A volume can only become what itself was.
     #[error("the snapshot was taken of another volume; choose one of this volume")]
     OtherOrigin,

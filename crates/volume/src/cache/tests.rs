@@ -384,6 +384,40 @@ fn a_cache_that_is_added_to_a_volume_without_one_is_written_durably() {
     assert_eq!(counts(&cache).dirty_bytes, 0);
 }
 
+/// Hosts were told of no write cache when the mirror was one of memory.
+#[test]
+fn a_cache_that_replaces_a_member_of_a_mirror_of_memory_is_written_durably() {
+    let bed = Bed::ram();
+    let others = [Bed::ram(), Bed::ram()];
+    let spec = VolumeSpec {
+        kind: VolumeKind::Mirror {
+            members: vec!["a".to_owned(), "b".to_owned()],
+            resync_rate: None,
+        },
+        ..bed.slow.storage().spec()
+    };
+    let member = |name: &str, volume: &Arc<dyn ManagedVolume>| Member {
+        name: name.to_owned(),
+        volume: Arc::clone(volume),
+    };
+    let members = vec![member("a", &others[0].slow), member("b", &others[1].slow)];
+    let mirror = create_composite(&spec, members, Origin::New, &bed.platform).expect("fits");
+    let cache = bed.cache(CacheMode::WriteBack);
+    let mirroring = mirror.storage().mirror().expect("it is one");
+    let replaced = mirroring.replace_member("b", member("cache", &cache));
+    replaced.expect("of any kind");
+    assert_eq!(mirror.write_cache(), WriteCache::Absent, "hosts know it so");
+    let mut driver = bed.driver(&mirror);
+    let data = [7; 4096];
+    let at = extent(100, 8);
+    let written = driver.write(at, &data, Persistence::Volatile);
+    written.expect("it works");
+    assert_eq!(bed.read(&bed.slow, 100, 8), data);
+    let zeroed = driver.write_zeroes(at, Unmap::Allowed);
+    zeroed.expect("it works");
+    assert_eq!(bed.read(&bed.slow, 100, 8), [0; 4096]);
+}
+
 #[derive(Clone, Debug)]
 enum Action {
     Read(u64, u64),

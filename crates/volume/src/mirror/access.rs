@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use block::{ByteRange, Extent, Op, Persistence, ReadDest, Status, Unmap};
 
-use super::core::{Core, Engine};
+use super::core::{Core, Way};
 use crate::{DriveError, Driver, ManagedVolume};
 
 /// What is copied or compared while changes of the same bytes wait.
@@ -59,11 +59,9 @@ pub(super) fn is_hole(volume: &dyn ManagedVolume, range: ByteRange) -> bool {
 impl Access {
     pub(super) fn to(core: &Core, member: usize) -> Self {
         let volume = Arc::clone(&core.members.get(member).volume);
-        match core.engine {
-            Engine::Memory(_) => Self::Direct(volume),
-            Engine::Window { .. } => {
-                Self::Driven(Driver::new(&core.platform.relay, volume, PATIENCE))
-            }
+        match core.engine.way() {
+            Way::Memory(_) => Self::Direct(volume),
+            Way::Window(_) => Self::Driven(Driver::new(&core.platform.relay, volume, PATIENCE)),
         }
     }
 

@@ -1,7 +1,7 @@
 //! What a mirror and its thread share.
 
-use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use block::{Blocks, ByteRange, Extent, Geometry, Lba};
 use memory::Charge;
@@ -23,6 +23,8 @@ pub(super) struct Core {
     pub(super) members: Members,
     pub(super) standings: Arc<Standings>,
     pub(super) engine: Engine,
+    /// A member has a write cache of which hosts were not told, so each change of theirs is made durable.
+    pub(super) is_durable: AtomicBool,
     pub(super) platform: Platform,
     /// Bytes per second that are copied to members at most; 0 for no limit.
     pub(super) resync_rate: AtomicU64,
@@ -35,15 +37,26 @@ pub(super) struct Core {
 
 /// How operations are carried out.
 #[derive(Debug)]
-pub(super) enum Engine {
-    /// All members are memory.
-    Memory(MemoryEngine),
-    /// Members may make commands wait: a window orders them.
-    Window {
-        window: Arc<Window>,
-        legs: Arc<Legs>,
-        workers: Mutex<Vec<BackingThread>>,
-    },
+pub(super) struct Engine {
+    memory: MemoryEngine,
+    /// Absent as long as all members are memory.
+    windowed: OnceLock<Windowed>,
+}
+
+/// Members may make commands wait: a window orders them.
+#[derive(Debug)]
+pub(super) struct Windowed {
+    pub(super) window: Arc<Window>,
+    pub(super) legs: Arc<Legs>,
+    workers: Mutex<Vec<BackingThread>>,
+}
+
+/// How operations are carried out at present.
+pub(super) enum Way<'a> {
+    /// In the thread of the session.
+    Memory(&'a MemoryEngine),
+    /// Below a window.
+    Window(&'a Windowed),
 }
 
 impl Core {
@@ -67,40 +80,35 @@ impl Core {
 
     /// Calls `copy` while nothing changes the bytes of `range`.
     pub(super) fn exclude<T>(&self, range: ByteRange, copy: impl FnOnce() -> T) -> T {
-        match &self.engine {
-            Engine::Memory(memory) => {
-                let _held = memory.exclude(&[range]);
-                copy()
+        let Some(windowed) = self.engine.windowed.get() else {
+            if let Some(_held) = self.engine.memory.exclude(&[range]) {
+                return copy();
             }
-            Engine::Window { legs, .. } => {
-                let _held = legs.exclude(range);
-                copy()
-            }
-        }
+            // A window orders changes by now.
+            return self.exclude(range, copy);
+        };
+        let _held = windowed.legs.exclude(range);
+        copy()
     }
 
     /// Waits until nothing is in flight on a member that was replaced.
     pub(super) fn retire(&self, place: usize) {
-        match &self.engine {
-            Engine::Memory(memory) => drop(memory.exclude(&[ByteRange {
+        match self.engine.way() {
+            Way::Memory(memory) => drop(memory.exclude(&[ByteRange {
                 offset: 0,
                 len: self.geometry.len_bytes(),
             }])),
-            Engine::Window { legs, .. } => legs.retire(place),
+            Way::Window(windowed) => windowed.legs.retire(place),
         }
     }
 
     /// Ends what carries operations out, while sessions may still refer to the mirror.
     pub(super) fn close(&self) {
-        if let Engine::Window {
-            window,
-            legs,
-            workers,
-        } = &self.engine
-        {
-            window.close();
-            legs.close();
-            let mut workers = workers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(windowed) = self.engine.windowed.get() {
+            windowed.window.close();
+            windowed.legs.close();
+            let workers = windowed.workers.lock();
+            let mut workers = workers.unwrap_or_else(PoisonError::into_inner);
             for worker in workers.drain(..) {
                 worker.join();
             }
@@ -119,64 +127,96 @@ impl Engine {
         standings: &Arc<Standings>,
         platform: &Platform,
     ) -> Result<Self, VolumeError> {
-        if members.iter().all(|member| member.store().is_some()) {
-            return Ok(Self::Memory(MemoryEngine::new()));
-        }
-        let legs = Arc::new(Legs::new(standings));
-        let window = platform.window(
-            geometry,
-            WindowOptions::FRAME_BYTES_MAX,
-            Arc::clone(&legs) as _,
-        );
-        let engine = Self::Window {
-            window,
-            legs,
-            workers: Mutex::default(),
+        let engine = Self {
+            memory: MemoryEngine::new(),
+            windowed: OnceLock::new(),
         };
-        for (place, member) in members.iter().enumerate() {
-            engine.add(place, member, platform)?;
+        if members.iter().any(|member| member.store().is_none()) {
+            let windowed = Windowed::new(geometry, standings, platform);
+            for (place, member) in members.iter().enumerate() {
+                windowed.add(place, member, platform)?;
+            }
+            engine.set(windowed);
         }
         Ok(engine)
     }
 
-    /// Carries operations out on another member, too. Members of memory need nothing.
+    pub(super) fn way(&self) -> Way<'_> {
+        let windowed = self.windowed.get();
+        windowed.map_or(Way::Memory(&self.memory), Way::Window)
+    }
+
+    /// Carries operations out on another member of `core`, too. Members of memory beside others of memory need
+    /// nothing. If it is the first one that is none, commands that were admitted before and are executed later
+    /// fail such that hosts retry: no lease of the window holds their blocks.
     ///
     /// # Errors
     /// If memory cannot be allocated or a thread not be started.
-    pub(super) fn add(
-        &self,
-        place: usize,
-        member: &Member,
-        platform: &Platform,
-    ) -> Result<(), VolumeError> {
-        let Self::Window {
-            window,
-            legs,
-            workers,
-        } = self
-        else {
+    pub(super) fn add(&self, place: usize, new: &Member, core: &Core) -> Result<(), VolumeError> {
+        if let Some(windowed) = self.windowed.get() {
+            return windowed.add(place, new, &core.platform);
+        }
+        if new.store().is_some() {
             return Ok(());
-        };
+        }
+        let windowed = Windowed::new(core.geometry, &core.standings, &core.platform);
+        let present = core.standings.present();
+        for (place, member) in core.members.iter().enumerate() {
+            if present >> place & 1 == 1 {
+                windowed.add(place, member, &core.platform)?;
+            } else {
+                windowed.skip_place(&core.platform);
+            }
+        }
+        windowed.add(place, new, &core.platform)?;
+        self.memory.end(|| self.set(windowed));
+        Ok(())
+    }
+
+    fn set(&self, windowed: Windowed) {
+        let set = self.windowed.set(windowed);
+        set.expect("members are added one at a time");
+    }
+}
+
+impl Windowed {
+    fn new(geometry: Geometry, standings: &Arc<Standings>, platform: &Platform) -> Self {
+        let legs = Arc::new(Legs::new(standings));
+        let backing = Arc::clone(&legs) as _;
+        Self {
+            window: platform.window(geometry, WindowOptions::FRAME_BYTES_MAX, backing),
+            legs,
+            workers: Mutex::default(),
+        }
+    }
+
+    /// Has requests go to a member, too.
+    fn add(&self, place: usize, member: &Member, platform: &Platform) -> Result<(), VolumeError> {
         let backing = VolumeBacking::new(platform);
         let client = Arc::new(LegClient {
-            legs: Arc::clone(legs),
-            window: Arc::clone(window),
+            legs: Arc::clone(&self.legs),
+            window: Arc::clone(&self.window),
             place,
         });
         let frame_bytes = WindowOptions::FRAME_BYTES_MAX as usize;
         let worker = backing.start(&member.volume, client, frame_bytes, platform)?;
-        legs.add(backing, member.store().is_some());
-        let mut workers = workers.lock().unwrap_or_else(PoisonError::into_inner);
-        workers.push(worker);
+        self.legs.add(backing, member.store().is_some());
+        let workers = self.workers.lock();
+        workers.unwrap_or_else(PoisonError::into_inner).push(worker);
         Ok(())
+    }
+
+    /// The next place is that of a member that was replaced, which gets no requests.
+    fn skip_place(&self, platform: &Platform) {
+        let is_memory = true;
+        self.legs
+            .add(place, VolumeBacking::new(platform), is_memory);
     }
 }
 
-impl Drop for Engine {
+impl Drop for Windowed {
     /// Ends the threads of members if the mirror was never complete.
     fn drop(&mut self) {
-        if let Self::Window { legs, .. } = self {
-            legs.close();
-        }
+        self.legs.close();
     }
 }

@@ -3,6 +3,7 @@
 //! Changes take the locks of the stripes that they touch, so overlapping changes have the same order on all
 //! members. Reads take none: they use one member, which is atomic per block by itself.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -23,6 +24,8 @@ const STRIPE_SHIFT: u32 = 16;
 #[derive(Debug)]
 pub(super) struct MemoryEngine {
     stripes: Box<[Mutex<()>]>,
+    /// A window orders changes from now on. Read under the lock of a stripe.
+    is_over: AtomicBool,
 }
 
 /// Held stripes: no other change and no copy touches their bytes.
@@ -57,12 +60,26 @@ impl MemoryEngine {
     pub(super) fn new() -> Self {
         Self {
             stripes: (0..STRIPES).map(|_| Mutex::default()).collect(),
+            is_over: AtomicBool::new(false),
         }
     }
 
-    /// Excludes changes of these ranges. Locks are taken in the order of their numbers.
-    pub(super) fn exclude(&self, ranges: &[ByteRange]) -> Stripes<'_> {
-        let set = ranges.iter().fold(0, |set, range| set | stripes_of(*range));
+    /// Excludes changes of these ranges, unless a window orders them by now.
+    pub(super) fn exclude(&self, ranges: &[ByteRange]) -> Option<Stripes<'_>> {
+        let held = self.hold(ranges.iter().fold(0, |set, range| set | stripes_of(*range)));
+        (!self.is_over.load(Ordering::Relaxed)).then_some(held)
+    }
+
+    /// Calls `begin`, after which a window orders changes, when no change is being executed. Those that are
+    /// executed here later fail such that hosts retry.
+    pub(super) fn end(&self, begin: impl FnOnce()) {
+        let _all = self.hold(u64::MAX);
+        begin();
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+
+    /// Locks are taken in the order of their numbers.
+    fn hold(&self, set: u64) -> Stripes<'_> {
         if set.is_power_of_two() {
             let held = self.lock(set.trailing_zeros() as usize);
             return Stripes::One { _held: held };
@@ -146,7 +163,7 @@ impl MemoryEngine {
         range: ByteRange,
         apply: impl Fn(&dyn ManagedVolume) -> Result<(), Status>,
     ) -> Result<(), Status> {
-        let _order = self.exclude(&[range]);
+        let _order = self.exclude(&[range]).ok_or(Status::Busy)?;
         apply_to(on, on.standings.begin_write(range), range, apply)
     }
 
@@ -160,7 +177,7 @@ impl MemoryEngine {
         compare: &[u8],
         write: &[u8],
     ) -> Result<(), Status> {
-        let _order = self.exclude(&[range]);
+        let _order = self.exclude(&[range]).ok_or(Status::Busy)?;
         let data = compare;
         read(on, range, |member| {
             member.execute(Op::Compare { extent, data })
@@ -189,7 +206,8 @@ impl MemoryEngine {
         (from, from_range): (Extent, ByteRange),
         (to, to_range): (Lba, ByteRange),
     ) -> Result<(), Status> {
-        let _order = self.exclude(&[from_range, to_range]);
+        let order = self.exclude(&[from_range, to_range]);
+        let _order = order.ok_or(Status::Busy)?;
         let targets = on.standings.begin_write(to_range);
         let in_sync = on.standings.in_sync();
         on.standings.mark(targets & !in_sync, to_range);

@@ -2,7 +2,7 @@
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use image::HostFiles;
 
@@ -20,23 +20,47 @@ const FOLDER_MODE: u32 = 0o700;
 /// The record of a mirror of which a member outlives the program.
 #[derive(Debug)]
 pub(super) struct Recorder {
-    file: Option<RecordFile<HostFiles>>,
+    file: OnceLock<RecordFile<HostFiles>>,
     /// Why it could not be written.
     problem: Mutex<Option<String>>,
 }
 
 impl Recorder {
     pub(super) fn new(platform: &Platform, members: &[Member]) -> Self {
-        let mut outlives = members.iter().map(outlives_program);
-        let path = platform.record.clone().filter(|_| outlives.any(|it| it));
-        Self {
-            file: path.map(|path| RecordFile::new(HostFiles, path)),
+        let recorder = Self {
+            file: OnceLock::new(),
             problem: Mutex::default(),
+        };
+        if members.iter().any(outlives_program) {
+            recorder.open(platform);
         }
+        recorder
     }
 
-    pub(super) const fn has_file(&self) -> bool {
-        self.file.is_some()
+    /// The file in which is to be recorded, if there is one.
+    fn open(&self, platform: &Platform) -> Option<&RecordFile<HostFiles>> {
+        let path = platform.record.clone()?;
+        Some(self.file.get_or_init(|| RecordFile::new(HostFiles, path)))
+    }
+
+    pub(super) fn has_file(&self) -> bool {
+        self.file.get().is_some()
+    }
+
+    /// Whether a record is necessary once `new` is a member: it would be trusted after a restart.
+    pub(super) fn is_missing_for(&self, new: &Member, platform: &Platform) -> bool {
+        platform.record.is_some() && !self.has_file() && outlives_program(new)
+    }
+
+    /// Begins a record of a mirror that had none.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub(super) fn begin(&self, record: &Record, platform: &Platform) -> Result<(), RecordError> {
+        if let Some(file) = self.open(platform) {
+            create_folder(file)?;
+        }
+        self.write(record)
     }
 
     /// Finds which members are in sync, and writes the first record of this run.
@@ -51,7 +75,7 @@ impl Recorder {
     ) -> Result<Start, RecordError> {
         let mut all = Regions::none(division);
         all.insert_all();
-        let Some(file) = &self.file else {
+        let Some(file) = self.file.get() else {
             return Ok(Start {
                 missing: all_but(members, 0, |_| all.clone()),
                 noted: None,
@@ -60,12 +84,7 @@ impl Recorder {
         };
         let (source, alternatives, differ, known) = match origin {
             Origin::New => {
-                file.create_folder(|folder| {
-                    DirBuilder::new()
-                        .recursive(true)
-                        .mode(FOLDER_MODE)
-                        .create(folder)
-                })?;
+                create_folder(file)?;
                 (0, 0, all.clone(), Vec::new())
             }
             Origin::Restored => {
@@ -109,7 +128,7 @@ impl Recorder {
 
     /// Removes the record with its mirror.
     pub(super) fn remove(&self) {
-        if let Some(file) = &self.file {
+        if let Some(file) = self.file.get() {
             file.remove();
         }
     }
@@ -119,7 +138,7 @@ impl Recorder {
     /// # Errors
     /// If the system refuses. That is its problem then.
     pub(super) fn write(&self, record: &Record) -> Result<(), RecordError> {
-        let Some(file) = &self.file else {
+        let Some(file) = self.file.get() else {
             return Ok(());
         };
         let written = file.write(record);
@@ -156,6 +175,13 @@ fn all_but(
     let members = members.iter().enumerate();
     let missing = |(place, member)| (place != source).then(|| missing(member));
     members.map(missing).collect()
+}
+
+fn create_folder(file: &RecordFile<HostFiles>) -> Result<(), RecordError> {
+    file.create_folder(|folder| {
+        let mut builder = DirBuilder::new();
+        builder.recursive(true).mode(FOLDER_MODE).create(folder)
+    })
 }
 
 fn outlives_program(member: &Member) -> bool {

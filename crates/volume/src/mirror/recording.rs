@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use window::{BackingClient as _, Window};
 
-use super::core::{Core, Engine};
+use super::core::{Core, Way, Windowed};
 use super::legs::Legs;
 use super::record::Record;
 use super::standing::ToRecord;
@@ -19,7 +19,7 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// Keeps the record until the mirror closes.
 pub(super) fn run(core: &Core) {
-    let Engine::Window { window, legs, .. } = &core.engine else {
+    let Way::Window(Windowed { window, legs, .. }) = core.engine.way() else {
         return;
     };
     while !core.standings.is_closing() {
@@ -41,6 +41,18 @@ pub(super) fn run(core: &Core) {
             core.standings.pause(Instant::now() + RETRY);
         }
     }
+}
+
+/// Begins the record of a mirror that had none: members may differ anywhere.
+///
+/// # Errors
+/// If it cannot be written.
+pub(super) fn begin(core: &Core) -> Result<(), RecordError> {
+    let record = core.standings.first_record();
+    core.recorder
+        .begin(&to_write(core, &record), &core.platform)?;
+    core.standings.begin_record(record);
+    Ok(())
 }
 
 /// Begins what waits for the record, or fails it.
@@ -68,13 +80,17 @@ pub(super) fn end_for_now(core: &Core) {
 }
 
 fn write(core: &Core, record: &ToRecord) -> Result<(), RecordError> {
+    core.recorder.write(&to_write(core, record))
+}
+
+fn to_write(core: &Core, record: &ToRecord) -> Record {
     let names = |members| {
         let names = bits(members).map(|place| core.members.get(place).name.clone());
         names.collect()
     };
-    core.recorder.write(&Record {
+    Record {
         members: names(record.members),
         in_sync: names(record.in_sync),
         regions: record.regions.clone(),
-    })
+    }
 }

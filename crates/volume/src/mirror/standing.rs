@@ -303,6 +303,27 @@ impl Standings {
             .flatten()
     }
 
+    /// What the first record of a mirror says that had none.
+    pub(super) fn first_record(&self) -> ToRecord {
+        let mut regions = Regions::none(self.division);
+        regions.insert_all();
+        ToRecord {
+            members: self.present(),
+            in_sync: self.in_sync(),
+            regions,
+            changes: self.state().changes,
+        }
+    }
+
+    /// The first record was written.
+    pub(super) fn begin_record(&self, record: ToRecord) {
+        self.state().noted = Some(Noted {
+            regions: record.regions,
+            wanted: Regions::none(self.division),
+            changes: record.changes,
+        });
+    }
+
     fn to_record(&self, state: &State) -> Option<ToRecord> {
         let noted = state.noted.as_ref()?;
         let mut regions = noted.regions.clone();

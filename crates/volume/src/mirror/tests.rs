@@ -189,22 +189,38 @@ struct Held {
     or: Vec<u8>,
 }
 
-/// One client, which uses every `count`th group of blocks, and what these may hold.
+/// One client, which uses every `CLIENTS`th group of blocks, and what these may hold.
 struct Client {
     driver: Driver,
     random: Random,
     index: u64,
-    count: u64,
     blocks: Vec<Held>,
 }
 
 /// Blocks of a group, so that clients meet in each frame.
 const GROUP: u64 = 8;
+/// Clients of a mirror.
+const CLIENTS: u64 = 3;
 
 impl Client {
+    fn new(bed: &Bed, index: u64, seed: u64) -> Self {
+        Self {
+            driver: bed.driver(),
+            random: Random(seed.wrapping_mul(31).wrapping_add(index) | 1),
+            index,
+            blocks: vec![Held::default(); BLOCKS as usize],
+        }
+    }
+
+    fn read_all(&mut self) {
+        for group in (self.index..BLOCKS / GROUP).step_by(CLIENTS as usize) {
+            self.read(Extent::new(Lba(group * GROUP), Blocks(GROUP)));
+        }
+    }
+
     fn extent(&mut self) -> Extent {
-        let groups = BLOCKS / GROUP / self.count;
-        let group = self.random.next(groups) * self.count + self.index;
+        let groups = BLOCKS / GROUP / CLIENTS;
+        let group = self.random.next(groups) * CLIENTS + self.index;
         let first = self.random.next(GROUP);
         let len = 1 + self.random.next(GROUP - first);
         Extent::new(Lba(group * GROUP + first), Blocks(len))
@@ -379,22 +395,14 @@ fn complete(bed: &Bed, random: &mut Random, fails_of: &AtomicU32, is_over: &Atom
 /// Runs clients while members fail and return, and then compares the members with each other and with what
 /// the clients know.
 fn play(count: usize, late_set: u8, seed: u64, steps: u64) {
-    const CLIENTS: u64 = 3;
     let bed = Bed::new(count, late_set);
     let (fails_of, is_over) = (AtomicU32::new(40), AtomicBool::new(false));
-    let client = |index| Client {
-        driver: bed.driver(),
-        random: Random(seed.wrapping_mul(31).wrapping_add(index) | 1),
-        index,
-        count: CLIENTS,
-        blocks: vec![Held::default(); BLOCKS as usize],
-    };
     thread::scope(|scope| {
         let mut random = Random(seed | 1);
         let completer = scope.spawn(|| complete(&bed, &mut Random(!seed | 1), &fails_of, &is_over));
         let clients: Vec<_> = (0..CLIENTS)
             .map(|index| {
-                let mut client = client(index);
+                let mut client = Client::new(&bed, index, seed);
                 scope.spawn(move || {
                     (0..steps).for_each(|_| client.step());
                     client
@@ -410,9 +418,7 @@ fn play(count: usize, late_set: u8, seed: u64, steps: u64) {
             .into_iter()
             .map(|client| client.join().expect("no panic"));
         for mut client in clients.collect::<Vec<_>>() {
-            for group in (client.index..BLOCKS / GROUP).step_by(CLIENTS as usize) {
-                client.read(Extent::new(Lba(group * GROUP), Blocks(GROUP)));
-            }
+            client.read_all();
         }
         is_over.store(true, Ordering::Release);
         completer.join().expect("no panic");

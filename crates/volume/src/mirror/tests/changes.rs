@@ -154,3 +154,52 @@ fn a_member_is_replaced_while_hosts_write_and_the_old_one_is_left_alone() {
         assert_eq!(bed.read(9), Ok(9));
     }
 }
+
+/// Members of memory become one that waits and one of memory, while clients compare what they read with what they
+/// wrote. A command that the first replacement overtakes fails such that hosts retry.
+#[test]
+fn members_of_memory_are_replaced_by_one_that_waits_while_clients_use_the_mirror() {
+    for seed in 1..=6 {
+        let mut bed = Bed::new(2, 0);
+        let late = Arc::new(Managed::new(LateVolume::new(BlockSize::B512, BLOCKS)));
+        bed.late.push(Arc::clone(&late));
+        let late: Arc<dyn ManagedVolume> = late;
+        let (fails_of, is_over, is_answered) = (
+            AtomicU32::new(0),
+            AtomicBool::new(false),
+            AtomicBool::new(false),
+        );
+        let last = ram(BLOCKS);
+        thread::scope(|scope| {
+            scope.spawn(|| complete(&bed, &mut Random(seed), &fails_of, &is_answered));
+            let clients = (0..CLIENTS).map(|index| {
+                let mut client = Client::new(&bed, index, seed);
+                let is_over = &is_over;
+                scope.spawn(move || {
+                    while !is_over.load(Ordering::Acquire) {
+                        client.step();
+                    }
+                    client
+                })
+            });
+            let clients: Vec<_> = clients.collect();
+            for (old, new, volume) in [("m0", "late", &late), ("m1", "last", &last)] {
+                thread::sleep(Duration::from_millis(5));
+                let replaced = bed.mirror().replace_member(old, named(new, volume));
+                replaced.expect("of any kind");
+                bed.wait_until_in_sync();
+            }
+            is_over.store(true, Ordering::Release);
+            let clients = clients.into_iter();
+            let clients = clients.map(|client| client.join().expect("no panic"));
+            clients.for_each(|mut client| client.read_all());
+            is_answered.store(true, Ordering::Release);
+        });
+        assert_eq!(bed.late[0].volume().leases(), 0);
+        bed.late[0].volume().set_lateness(Lateness::Never);
+        assert!(contents(&*late) == contents(&*last), "members differ");
+        let names = bed.mirror().info().members.into_iter();
+        let names: Vec<_> = names.map(|member| member.name).collect();
+        assert_eq!(names, ["late", "last"]);
+    }
+}

@@ -243,3 +243,54 @@ fn a_mirror_whose_record_cannot_be_written_fails_writes_and_recovers() {
     it.bed.wait_until_in_sync();
     assert_eq!((it.bed.held(0, 0), it.bed.held(1, 0)), (2, 2));
 }
+
+/// A mirror of memory has no record until a member is replaced by one that outlives the program.
+#[test]
+fn a_mirror_of_memory_has_a_record_once_a_member_outlives_the_program() {
+    let folder = Folder::new();
+    let path = folder.join("records/m");
+    let relay = Relay::new(Arc::<Reports>::default());
+    let members = [ram(BLOCKS), ram(BLOCKS)];
+    let mirror = mirror_in(&members, &relay, Origin::New, Some(path.clone()));
+    let bed = Bed {
+        relay: Arc::clone(&relay),
+        members: members.to_vec(),
+        late: Vec::new(),
+        mirror: mirror.expect("they fit"),
+    };
+    bed.wait_until_in_sync();
+    bed.write(5, 1).expect("both take it");
+    assert!(!path.exists(), "there is nothing to be recorded");
+    let disk = Arc::new(VecVolume::new(BlockSize::B512, BLOCKS));
+    let lasting = || {
+        let late = LateVolume::over(Arc::clone(&disk));
+        late.set_lateness(Lateness::Never);
+        Arc::new(Managed::new(late)) as Arc<dyn ManagedVolume>
+    };
+    let new = Member {
+        name: "m0".to_owned(),
+        volume: lasting(),
+    };
+    bed.mirror().replace_member("m0", new).expect("it fits");
+    bed.wait_until_in_sync();
+    bed.write(6, 2).expect("both take it");
+    let record = || {
+        let file = RecordFile::new(HostFiles, path.clone());
+        file.read(Division::new(BLOCKS * 512)).expect("it is whole")
+    };
+    assert_eq!(record().members, ["m1", "m0"]);
+    assert_eq!(record().in_sync, ["m1", "m0"]);
+    // After a crash, the member that outlives the program has everything.
+    let copy = folder.join("copy");
+    std::fs::copy(&path, &copy).expect("it exists");
+    let after = [lasting(), ram(BLOCKS)];
+    let mirror = mirror_in(&after, &relay, Origin::Restored, Some(copy));
+    let mirror = mirror.expect("the members fit");
+    let mut driver = Driver::new(&relay, mirror, PATIENCE);
+    for (lba, byte) in [(5, 1), (6, 2)] {
+        let mut buffer = [0; 512];
+        let read = driver.read(Extent::new(Lba(lba), Blocks(1)), &mut buffer);
+        read.expect("m0 is in sync");
+        assert_eq!(buffer, [byte; 512]);
+    }
+}
