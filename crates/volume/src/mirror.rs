@@ -247,11 +247,15 @@ impl Mirroring for MirrorVolume {
         if has_cache && self.write_cache == WriteCache::Absent {
             core.is_durable.store(true, Ordering::Release);
         }
-        core.engine.add(new_place, &new, core)?;
         // Without a record, a member that outlives the program would be trusted after a restart.
-        if core.recorder.is_missing_for(&new, &core.platform) {
-            recording::begin(core)?;
+        let begins_record = recording::is_missing_for(&new, core);
+        if begins_record {
+            recording::write_first(core)?;
+        }
+        core.engine.add(new_place, &new, core)?;
+        if begins_record {
             self.spawn("mirror-record", recording::run)?;
+            core.standings.begin_record();
         }
         core.members.add(new_place, new);
         let charges = core.charges.lock();

@@ -165,7 +165,7 @@ impl Engine {
             if present >> place & 1 == 1 {
                 windowed.add(place, member, &core.platform)?;
             } else {
-                windowed.skip_place(&core.platform);
+                windowed.skip(place, &core.platform);
             }
         }
         windowed.add(place, new, &core.platform)?;
@@ -200,14 +200,14 @@ impl Windowed {
         });
         let frame_bytes = WindowOptions::FRAME_BYTES_MAX as usize;
         let worker = backing.start(&member.volume, client, frame_bytes, platform)?;
-        self.legs.add(backing, member.store().is_some());
+        self.legs.add(place, backing, member.store().is_some());
         let workers = self.workers.lock();
         workers.unwrap_or_else(PoisonError::into_inner).push(worker);
         Ok(())
     }
 
     /// The next place is that of a member that was replaced, which gets no requests.
-    fn skip_place(&self, platform: &Platform) {
+    fn skip(&self, place: usize, platform: &Platform) {
         let is_memory = true;
         self.legs
             .add(place, VolumeBacking::new(platform), is_memory);

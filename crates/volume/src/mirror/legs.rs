@@ -89,9 +89,12 @@ impl Legs {
         }
     }
 
-    /// Adds the member in the next place.
-    pub(super) fn add(&self, backing: Arc<VolumeBacking>, is_memory: bool) {
-        self.table().places.push(Place {
+    /// Adds the member in `place`, the next one, which may be one that was added before and is not used.
+    pub(super) fn add(&self, place: usize, backing: Arc<VolumeBacking>, is_memory: bool) {
+        let places = &mut self.table().places;
+        let unused = places.drain(place..);
+        unused.for_each(|unused| unused.backing.close());
+        places.push(Place {
             backing,
             is_memory,
             in_flight: 0,

@@ -47,11 +47,6 @@ impl Recorder {
         self.file.get().is_some()
     }
 
-    /// Whether a record is necessary once `new` is a member: it would be trusted after a restart.
-    pub(super) fn is_missing_for(&self, new: &Member, platform: &Platform) -> bool {
-        platform.record.is_some() && !self.has_file() && outlives_program(new)
-    }
-
     /// Begins a record of a mirror that had none.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ use super::core::{Core, Way, Windowed};
 use super::legs::Legs;
 use super::record::Record;
 use super::standing::ToRecord;
+use crate::managed::Member;
 use crate::members::bits;
 use crate::mirror_info::RecordError;
 
@@ -43,16 +44,19 @@ pub(super) fn run(core: &Core) {
     }
 }
 
-/// Begins the record of a mirror that had none: members may differ anywhere.
+/// Whether a mirror without a record needs one once `new` is a member.
+pub(super) fn is_missing_for(new: &Member, core: &Core) -> bool {
+    let is_recorded = core.standings.is_recorded() || core.platform.record.is_none();
+    !is_recorded && new.volume.storage().outlives_program()
+}
+
+/// Writes the first record of a mirror that had none: members may differ anywhere.
 ///
 /// # Errors
 /// If it cannot be written.
-pub(super) fn begin(core: &Core) -> Result<(), RecordError> {
-    let record = core.standings.first_record();
-    core.recorder
-        .begin(&to_write(core, &record), &core.platform)?;
-    core.standings.begin_record(record);
-    Ok(())
+pub(super) fn write_first(core: &Core) -> Result<(), RecordError> {
+    let record = to_write(core, &core.standings.first_record());
+    core.recorder.begin(&record, &core.platform)
 }
 
 /// Begins what waits for the record, or fails it.

@@ -316,12 +316,18 @@ impl Standings {
     }
 
     /// The first record was written.
-    pub(super) fn begin_record(&self, record: ToRecord) {
+    pub(super) fn begin_record(&self) {
+        let record = self.first_record();
         self.state().noted = Some(Noted {
             regions: record.regions,
             wanted: Regions::none(self.division),
             changes: record.changes,
         });
+    }
+
+    /// Whether there is a record.
+    pub(super) fn is_recorded(&self) -> bool {
+        self.state().noted.is_some()
     }
 
     fn to_record(&self, state: &State) -> Option<ToRecord> {
