@@ -37,11 +37,7 @@ pub(crate) enum Step {
         to: Box<Volume>,
     },
     /// Replaces a member of a mirror before the old one is used otherwise.
-    FreeMember {
-        name: VolumeName,
-        from: Box<Volume>,
-        to: Box<Volume>,
-    },
+    FreeMember(VolumeName, Box<Volume>, Box<Volume>),
     /// Changes settings of a cache or a mirror.
     SetSettings {
         name: VolumeName,
@@ -123,7 +119,7 @@ impl Step {
         match self {
             Self::SetMachine { .. } => Phase::Machine,
             Self::CreateHost(..) | Self::ChangeHost { .. } => Phase::Hosts,
-            Self::ReleaseMembers(..) | Self::FreeMember { .. } => Phase::Release,
+            Self::ReleaseMembers(..) | Self::FreeMember(..) => Phase::Release,
             Self::CreateVolume(..)
             | Self::SetSettings { .. }
             | Self::SetLock { .. }
@@ -156,7 +152,7 @@ impl Step {
             | Self::ReleaseMembers(name, _)
             | Self::Resize { name, .. }
             | Self::ChangeMembers { name, .. }
-            | Self::FreeMember { name, .. }
+            | Self::FreeMember(name, ..)
             | Self::SetSettings { name, .. }
             | Self::SetLock { name, .. }
             | Self::SetFilters { name, .. } => Some(name),
@@ -174,7 +170,7 @@ impl Step {
     fn new_members(&self) -> Vec<VolumeName> {
         let members: Vec<_> = match self {
             Self::CreateVolume(_, volume) => volume.held().collect(),
-            Self::ChangeMembers { from, to, .. } | Self::FreeMember { from, to, .. } => {
+            Self::ChangeMembers { from, to, .. } | Self::FreeMember(_, from, to) => {
                 let old: Vec<_> = from.held().collect();
                 to.held().filter(|of| !old.contains(of)).collect()
             }
@@ -187,7 +183,7 @@ impl Step {
     /// Volumes that no other may hold when the step is taken.
     fn freed(&self) -> Vec<VolumeName> {
         match self {
-            Self::CreateVolume(..) | Self::ChangeMembers { .. } | Self::FreeMember { .. } => {
+            Self::CreateVolume(..) | Self::ChangeMembers { .. } | Self::FreeMember(..) => {
                 self.new_members()
             }
             Self::Resize { name, .. } | Self::Attach(_, _, name) => vec![name.clone()],
@@ -199,7 +195,7 @@ impl Step {
     /// The member of a mirror that another volume replaces.
     fn replaced(&self) -> Option<VolumeName> {
         match self {
-            Self::ChangeMembers { from, to, .. } | Self::FreeMember { from, to, .. } => {
+            Self::ChangeMembers { from, to, .. } | Self::FreeMember(_, from, to) => {
                 from.replacement(to).map(|(old, _)| old)
             }
             _ => None,
@@ -238,7 +234,7 @@ impl Step {
             | Self::ReleaseMembers(name, _)
             | Self::Resize { name, .. }
             | Self::ChangeMembers { name, .. }
-            | Self::FreeMember { name, .. }
+            | Self::FreeMember(name, ..)
             | Self::SetSettings { name, .. }
             | Self::SetLock { name, .. }
             | Self::SetFilters { name, .. } => format!("volume {name}"),
@@ -284,11 +280,7 @@ impl Step {
                 from: to,
                 to: from,
             } => Self::ChangeMembers { name, from, to },
-            Self::FreeMember {
-                name,
-                from: to,
-                to: from,
-            } => Self::FreeMember { name, from, to },
+            Self::FreeMember(name, from, to) => Self::FreeMember(name, to, from),
             Self::SetSettings {
                 name,
                 from: to,
@@ -510,11 +502,7 @@ fn free_members(steps: &mut [Step]) {
         if step.replaced().is_some_and(|old| used.contains(&old))
             && let Step::ChangeMembers { name, from, to } = step
         {
-            *step = Step::FreeMember {
-                name: name.clone(),
-                from: from.clone(),
-                to: to.clone(),
-            };
+            *step = Step::FreeMember(name.clone(), from.clone(), to.clone());
         }
     }
 }

@@ -30,7 +30,7 @@ pub fn enter_background(share: Background) -> io::Result<()> {
     };
     let attributes = libc::sched_attr {
         size: size_of::<libc::sched_attr>() as u32,
-        sched_policy: policy as u32,
+        sched_policy: policy.cast_unsigned(),
         sched_flags: 0,
         sched_nice: NICE,
         sched_priority: 0,

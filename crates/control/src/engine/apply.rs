@@ -110,7 +110,7 @@ impl Engine {
                     size.map_err(|fault| DefinitionFault::parent(name, fault))?;
                     self.guard_overwritten(name, volume, force)?;
                 }
-                Step::ChangeMembers { name, from, to } | Step::FreeMember { name, from, to } => {
+                Step::ChangeMembers { name, from, to } | Step::FreeMember(name, from, to) => {
                     self.check_new_members(name, from, to, force)?;
                 }
                 Step::ReleaseMembers(name, _) => self.server().check_release(name)?,

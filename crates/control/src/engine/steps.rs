@@ -105,7 +105,7 @@ pub(super) fn take(
         Step::Resize { name, to_bytes, .. } => {
             server.resize_volume(name, *to_bytes, force, &mut |_| {})?;
         }
-        Step::ChangeMembers { name, from, to } | Step::FreeMember { name, from, to } => {
+        Step::ChangeMembers { name, from, to } | Step::FreeMember(name, from, to) => {
             change_members(server, name, from, to)?;
         }
         Step::SetSettings { name, to, .. } => server.set_settings(name, to)?,
