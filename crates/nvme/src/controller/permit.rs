@@ -1,6 +1,6 @@
 //! What a host may do with a namespace at a given moment.
 
-use block::Op;
+use block::{Access, Op};
 
 use crate::wire::StatusCode;
 
@@ -69,6 +69,18 @@ impl Permit {
         Self {
             read: gate,
             write: gate,
+        }
+    }
+
+    /// What the access check grants.
+    pub(super) const fn of_access(access: Access) -> Self {
+        match access {
+            Access::Denied => Self::closed(Gate::AccessDenied),
+            Access::ReadOnly => Self {
+                read: Gate::Open,
+                write: Gate::AccessDenied,
+            },
+            Access::ReadWrite => Self::ALL,
         }
     }
 

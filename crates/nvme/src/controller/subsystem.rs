@@ -8,6 +8,7 @@ mod events;
 mod feature_values;
 mod features;
 mod fence;
+mod guests;
 mod identify;
 mod log_entries;
 mod logs;
@@ -65,6 +66,8 @@ pub struct Subsystem {
     pub(super) reservations: BTreeMap<Nsid, Reservations>,
     pub(super) fences: Fences,
     pub(super) aborts: Aborts,
+    /// Connections of other protocols that use the namespaces.
+    pub(super) guests: BTreeSet<WakeToken>,
     pub(super) controllers: BTreeMap<ControllerId, Controller>,
     /// The last controller ID given out.
     pub(super) last_controller: ControllerId,
@@ -170,6 +173,7 @@ impl Subsystem {
             reservations: BTreeMap::new(),
             fences: Fences::default(),
             aborts: Aborts::default(),
+            guests: BTreeSet::new(),
             controllers: BTreeMap::new(),
             last_controller: ControllerId(0),
             ana: Ana::default(),
@@ -225,6 +229,7 @@ impl Subsystem {
         for controller in self.controllers.values_mut() {
             controller.changed.insert(nsid);
         }
+        self.wakes.extend(&self.guests);
         self.raise(Event::NamespaceAttributeChanged);
     }
 
@@ -255,16 +260,8 @@ impl Subsystem {
             AnaState::PersistentLoss => Permit::closed(Gate::PathLost),
             AnaState::Change => Permit::closed(Gate::PathChanging),
         };
-        let by_access = match controller.access {
-            Access::Denied => Permit::closed(Gate::AccessDenied),
-            Access::ReadOnly => Permit {
-                write: Gate::AccessDenied,
-                ..Permit::ALL
-            },
-            Access::ReadWrite => Permit::ALL,
-        };
         by_path
-            .and(by_access)
+            .and(Permit::of_access(controller.access))
             .and(self.reservation_permit(controller.host.id, nsid))
     }
 

@@ -11,6 +11,8 @@
 
 use std::collections::BTreeSet;
 
+use block::Access;
+
 use super::state::Controller;
 use crate::controller::{
     Completion, Connection, ControllerId, Permit, Reply, Subsystem, WakeToken, connected,
@@ -42,7 +44,7 @@ impl Fences {
 
     /// The connection has read the present state. Returns the connections whose commands no longer
     /// wait.
-    fn acknowledge(&mut self, connection: WakeToken) -> impl Iterator<Item = WakeToken> {
+    pub(super) fn acknowledge(&mut self, connection: WakeToken) -> impl Iterator<Item = WakeToken> {
         self.leaving.remove(&connection);
         self.standing.iter_mut().filter_map(move |fence| {
             let was_last = fence.waiting_for.remove(&connection) && fence.waiting_for.is_empty();
@@ -64,16 +66,20 @@ impl Fences {
     }
 }
 
-/// What every controller may do with a namespace.
-pub(in crate::controller) type Permits = Vec<(ControllerId, Permit)>;
+/// What every controller and every guest may do with a namespace.
+pub(in crate::controller) struct Permits {
+    controllers: Vec<(ControllerId, Permit)>,
+    guests: Permit,
+}
 
 impl Subsystem {
-    /// What every controller may do with `nsid` now.
+    /// What every controller and every guest may do with `nsid` now.
     pub(in crate::controller) fn permits(&self, nsid: Nsid) -> Permits {
-        self.controllers
-            .keys()
-            .map(|&id| (id, self.permit(id, nsid)))
-            .collect()
+        let ids = self.controllers.keys();
+        Permits {
+            controllers: ids.map(|&id| (id, self.permit(id, nsid))).collect(),
+            guests: self.guest_permit(Access::ReadWrite, nsid),
+        }
     }
 
     /// Completes the command `cid` of `issuer`, which has changed permits from `before`: at once if
@@ -86,12 +92,17 @@ impl Subsystem {
         before: &Permits,
     ) -> Reply {
         let lost = before
+            .controllers
             .iter()
             .filter(|&&(id, permit)| self.permit(id, nsid).takes_from(permit));
-        let losers: BTreeSet<WakeToken> = lost
+        let mut losers: BTreeSet<WakeToken> = lost
             .filter_map(|(id, _)| self.controllers.get(id))
             .flat_map(Controller::io_queues)
             .collect();
+        let guests = self.guest_permit(Access::ReadWrite, nsid);
+        if guests.takes_from(before.guests) {
+            losers.extend(&self.guests);
+        }
         self.fence_behind(losers, (issuer.wake, cid), Completion::SUCCESS)
     }
 

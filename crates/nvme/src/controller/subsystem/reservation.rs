@@ -59,6 +59,14 @@ impl Reservations {
         }
     }
 
+    /// The access of a host that has not registered.
+    pub(in crate::controller) fn unregistered_permit(&self) -> Permit {
+        let held = self.held;
+        held.map_or(Permit::ALL, |held| {
+            rules::permit(held.kind, Standing::Other)
+        })
+    }
+
     fn standing(&self, held: Held, host: HostId) -> Standing {
         if !self.keys.contains_key(&host) {
             Standing::Other

@@ -334,6 +334,37 @@ fn a_command_that_takes_rights_waits_until_every_connection_has_noticed() {
 }
 
 #[test]
+fn a_guest_is_excluded_like_a_host_that_has_not_registered_and_is_waited_for() {
+    let mut pair = Pair::registered();
+    let (first, second) = (WakeToken(901), WakeToken(902));
+    let subsystem = &mut pair.fixture.subsystem;
+    subsystem.add_guest(first);
+    subsystem.add_guest(second);
+    let may = |subsystem: &Subsystem, access, class| {
+        let permit = subsystem.guest_permit(access, Nsid(1));
+        permit.check(class).is_ok()
+    };
+    assert!(may(subsystem, Access::ReadWrite, CommandClass::Write));
+    assert!(!may(subsystem, Access::ReadOnly, CommandClass::Write));
+    assert!(!may(subsystem, Access::Denied, CommandClass::Read));
+    let reply = pair.command(0, opcode::RESERVATION_ACQUIRE, EXCLUSIVE_ACCESS, [100, 0]);
+    assert_eq!(reply, Reply::Hold);
+    assert_eq!(pair.fixture.wakes(), [pair.io[1].wake.0, 901, 902]);
+    let [issuer, other] = pair.io.clone();
+    let subsystem = &mut pair.fixture.subsystem;
+    assert!(!may(subsystem, Access::ReadWrite, CommandClass::Read));
+    assert!(subsystem.acknowledge(&other));
+    subsystem.acknowledge_guest(first);
+    assert_eq!(subsystem.poll_kept(&issuer), None);
+    subsystem.remove_guest(second);
+    assert_eq!(subsystem.poll_wake(), Some(issuer.wake));
+    let done = Completion::SUCCESS;
+    assert_eq!(subsystem.poll_kept(&issuer), Some((CID, done)));
+    subsystem.namespace_changed(Nsid(1));
+    assert_eq!(subsystem.poll_wake(), Some(first), "the guest that is left");
+}
+
+#[test]
 fn a_connection_that_was_cut_off_but_may_still_write_is_waited_for() {
     let mut pair = Pair::registered();
     let (issuer, victim) = (pair.io[0].clone(), pair.io[1].clone());

@@ -123,6 +123,13 @@ impl Subsystem {
             .map_or(Permit::ALL, |reservations| reservations.permit(host))
     }
 
+    /// What reservations let a host do that has not registered.
+    pub(in crate::controller) fn unregistered_permit(&self, nsid: Nsid) -> Permit {
+        self.reservations
+            .get(&nsid)
+            .map_or(Permit::ALL, Reservations::unregistered_permit)
+    }
+
     /// Executes a reservation command of a host.
     pub(in crate::controller) fn reservation(
         &mut self,
