@@ -225,6 +225,12 @@ impl Resumption {
         self.session
     }
 
+    /// The tags whose last command is unanswered.
+    pub fn unanswered(&self) -> impl Iterator<Item = u16> {
+        let tags = (0..).zip(&self.tags);
+        tags.filter_map(|(tag, state)| state.is_unanswered.then_some(tag))
+    }
+
     /// The session is lost at the target: numbers go on, and nothing is a replay (BRP-33).
     #[must_use]
     pub fn forgotten(mut self) -> Self {

@@ -303,6 +303,10 @@ impl Commands {
                 }
                 let offset_bytes = slot.record.done;
                 slot.moved_bytes = offset_bytes;
+                if slot.operation == Operation::CompareAndWrite && !self.keep_input(tag, backend) {
+                    return self.reject(tag, Status::Busy);
+                }
+                let slot = &mut self.slots[tag.index()];
                 if offset_bytes < slot.len_bytes {
                     return Begun::Fetch {
                         tag,

@@ -49,6 +49,7 @@ impl Commands {
 
     /// All data have arrived, and the volume is ready for them.
     pub(super) fn data_gathered<B: Backend>(&mut self, tag: Tag, backend: &mut B) {
+        self.stop_keeping_input(tag, backend);
         let slot = &mut self.slots[tag.index()];
         if slot.is_failed() {
             return self.finish(tag);

@@ -76,7 +76,7 @@ pub(super) struct Slot {
     pub(super) is_known: bool,
     /// Its data may be sent from where they lie in the volume.
     pub(super) may_place: bool,
-    /// Data inside the command are kept, and charged, until its volume is ready.
+    /// Data of the command are kept, and charged, until its volume is ready or they are whole.
     pub(super) keeps_input: bool,
     pub(super) source: SourceId,
     pub(super) block_shift: u32,

@@ -53,16 +53,28 @@ impl Commands {
             slot.enter(Stage::Filling);
             return Begun::Done;
         }
-        let input_bytes = self.input_bytes + u64::from(inside_bytes);
-        if !backend.charge_input(input_bytes) {
-            self.lower_credits();
+        if !self.keep_input(tag, backend) {
             return self.reject(tag, Status::Busy);
         }
-        self.input_bytes = input_bytes;
-        slot.keeps_input = true;
+        let slot = &mut self.slots[tag.index()];
         slot.enter(Stage::Keeping);
         slot.buffer = Vec::with_capacity(inside_bytes as usize);
         Begun::Inside(tag)
+    }
+
+    /// All data of the command are kept until it is executed: charges the memory budget with them. Returns `false`, and
+    /// lowers the credits, if it is exceeded.
+    pub(super) fn keep_input<B: Backend>(&mut self, tag: Tag, backend: &mut B) -> bool {
+        let slot = &mut self.slots[tag.index()];
+        let input_bytes = self.input_bytes + u64::from(slot.len_bytes);
+        let is_charged = backend.charge_input(input_bytes);
+        if is_charged {
+            self.input_bytes = input_bytes;
+            slot.keeps_input = true;
+        } else {
+            self.lower_credits();
+        }
+        is_charged
     }
 
     /// The command's blocks are in memory, or could not be brought there.
@@ -174,8 +186,8 @@ impl Commands {
         self.leases.release(tag.index());
     }
 
-    /// Data inside the command are no longer kept apart: what they took is not charged any more.
-    fn stop_keeping_input<B: Backend>(&mut self, tag: Tag, backend: &mut B) {
+    /// Data of the command are no longer kept apart: what they took is not charged any more.
+    pub(super) fn stop_keeping_input<B: Backend>(&mut self, tag: Tag, backend: &mut B) {
         let slot = &mut self.slots[tag.index()];
         if std::mem::take(&mut slot.keeps_input) {
             self.input_bytes -= u64::from(slot.len_bytes);

@@ -606,6 +606,24 @@ fn credits_fall_when_memory_for_waiting_data_is_short_and_recover() {
     assert_eq!((reply.status(), reply.credits()), (0, 2));
 }
 
+/// Data that are kept until a command has them all are charged, and the command fails if there is no room.
+#[test]
+fn data_of_compare_and_write_are_charged_until_it_is_executed() {
+    let (_, target) = vec_target();
+    let (mut peer, _) = Peer::connected(&target, &login());
+    let pulled = |tag, sequence| command(Operation::CompareAndWrite, tag, sequence, 0, 2);
+    peer.send(&[pulled(0, 1).as_bytes()]).expect("valid");
+    peer.receive();
+    assert_eq!(peer.backend.charged_bytes, 2048);
+    peer.backend.charged_max_bytes = 3000;
+    peer.send(&[pulled(1, 1).as_bytes()]).expect("valid");
+    assert_eq!(peer.replies(), [(1, Status::Busy)]);
+    peer.send(&[Short::data(0, 2048).as_bytes(), &[0; 2048]])
+        .expect("asked for");
+    assert_eq!(peer.replies(), [(0, Status::Success)]);
+    assert_eq!(peer.backend.charged_bytes, 0);
+}
+
 /// BRP-24.
 #[test]
 fn changes_of_the_unit_are_events() {
