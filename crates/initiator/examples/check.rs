@@ -22,6 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
             "queues=2"
         }
+        Scheme::Brp => "queues=2",
         Scheme::Iscsi => {
             // Targets that prove themselves need not do so for discovery.
             match discover_targets(&url.service(), PATIENCE) {
@@ -37,6 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let separator = if text.contains('?') { '&' } else { '?' };
     let digests: &[&str] = match url.scheme() {
+        Scheme::Brp => &[],
         Scheme::NvmeTcp | Scheme::Iscsi => {
             &["hdgst=off", "hdgst=on", "ddgst=on", "hdgst=on&ddgst=on"]
         }

@@ -11,14 +11,14 @@ use crate::queue::QueueLimits;
 /// The peer's description of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
-    /// Model number (MN); vendor and product identification.
+    /// Model number (MN); vendor and product identification; empty for BRP, as are serial number and firmware.
     pub model: String,
     /// Serial number (SN); unit serial number.
     pub serial: String,
     /// Namespace Globally Unique Identifier (NGUID); the logical unit's NAA designator, or the best
-    /// designator that it has.
+    /// designator that it has; the identifier of the volume in BRP.
     pub identifier: Vec<u8>,
-    /// The namespace's universally unique identifier, if it has one; `None` for iSCSI.
+    /// The namespace's universally unique identifier, if it has one; `None` for iSCSI and BRP.
     pub uuid: Option<[u8; 16]>,
     /// Whether writes that were answered are lost with the power of the other side, unless they are
     /// flushed or durable.
@@ -31,9 +31,9 @@ pub struct DeviceInfo {
     pub target: String,
     /// The address of the first connection.
     pub address: SocketAddr,
-    /// The controller's identifier (CNTLID) of the first connection; `None` for iSCSI.
+    /// The controller's identifier (CNTLID) of the first connection; `None` for iSCSI and BRP.
     pub controller_id: Option<u16>,
-    /// Namespace identifier (NSID); LUN.
+    /// Namespace identifier (NSID); LUN; unit.
     pub unit: u32,
     /// The most commands in flight per queue.
     pub queue_depth_max: u16,

@@ -4,6 +4,9 @@ mod rdma;
 
 use std::{fmt, io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
+use brp::host::LoginError as BrpLoginError;
+use brp::tcp::HostError as BrpHostError;
+use brp::wire::LoginStatus;
 use fabric::verbs::QpFailure;
 use iscsi::initiator::SessionError;
 use nvme::host::{DiscoveryError, SetupError, UpkeepError};
@@ -189,7 +192,7 @@ pub enum ConnectError {
         /// Why.
         source: Box<RdmaError>,
     },
-    /// An iSCSI session could not be made, or ended.
+    /// A session of iSCSI or BRP could not be made, or ended.
     #[error("{address}: {source}")]
     Session {
         /// Where to.
@@ -212,6 +215,24 @@ pub enum ConnectError {
         address: SocketAddr,
         /// Its number.
         lun: u16,
+    },
+    /// Another volume has replaced the one that was attached over BRP.
+    #[error("{address}: unit {unit} is not the same volume as before")]
+    ReplacedVolume {
+        /// Where to.
+        address: SocketAddr,
+        /// Its number.
+        unit: u32,
+    },
+    /// The target grants fewer commands in flight than before.
+    #[error("{address}: the target grants {granted} commands in flight, but {needed} are in use")]
+    FewerTags {
+        /// Where to.
+        address: SocketAddr,
+        /// The number of granted tags.
+        granted: u16,
+        /// The number of tags in use.
+        needed: u16,
     },
     /// Each portal redirects the login to another.
     #[error("{host} and other portals redirect the login to each other")]
@@ -313,6 +334,10 @@ impl ConnectError {
                 source: ConnectionError::Session(SessionError::Login(error)),
                 ..
             } => error.is_mistake(),
+            Self::Session {
+                source: ConnectionError::Brp(BrpHostError::Login(BrpLoginError::Rejected(status))),
+                ..
+            } => !matches!(status, LoginStatus::Busy | LoginStatus::NoSession),
             Self::Unit { source, .. } => matches!(
                 source,
                 scsi::host::SetupError::NoUnit { .. } | scsi::host::SetupError::NotADisk { .. }
@@ -343,6 +368,9 @@ pub enum ConnectionError {
     /// The login failed, the protocol was broken, or the target ended the session.
     #[error(transparent)]
     Session(#[from] SessionError),
+    /// BRP's login failed, its protocol was broken, or the target ended the connection.
+    #[error(transparent)]
+    Brp(#[from] BrpHostError),
     /// The handshake of TLS failed.
     #[error("{0}; check that this host's key is defined on the target (`ramport host show` there)")]
     Handshake(#[from] tls::EntryError),

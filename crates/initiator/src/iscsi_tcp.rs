@@ -4,20 +4,19 @@ mod credentials;
 mod discover;
 mod login;
 mod queue_connection;
-mod supervisor;
 
 use std::{sync::Arc, thread};
 
 use block::Geometry;
 use scsi::host::{UnitFacts, io};
 
-use self::login::Plan;
+use self::login::{Plan, Restored};
 use self::queue_connection::IscsiQueueConnection;
-use self::supervisor::Supervisor;
 use crate::attached::{Attached, DeviceInfo};
 use crate::device_state::DeviceState;
 use crate::mailbox::{Mailbox, Update};
 use crate::queue::{BlocksMax, QueueLimits};
+use crate::session_supervisor::SessionSupervisor;
 use crate::{ConnectError, DeviceOptions, Url};
 
 pub use self::discover::{TargetRecord, discover_targets};
@@ -46,7 +45,7 @@ pub(crate) fn attach(url: &Url, options: &DeviceOptions) -> Result<Attached, Con
         let connection = IscsiQueueConnection::new(attached.connection, plan.lun(), options.depth);
         mailbox.deliver(Update::Connection {
             connection: Box::new(connection),
-            generation: Supervisor::FIRST_GENERATION,
+            generation: SessionSupervisor::<Restored>::FIRST_GENERATION,
         });
     }
     let limits = queue_limits(&facts, geometry, options);
@@ -64,7 +63,8 @@ pub(crate) fn attach(url: &Url, options: &DeviceOptions) -> Result<Attached, Con
         unit: u32::from(plan.lun()),
         queue_depth_max: DeviceOptions::DEPTH_MAX,
     };
-    let supervisor = Supervisor::new(plan, Arc::clone(&shared), mailboxes.clone(), facts);
+    let plan = Restored { plan, facts };
+    let supervisor = SessionSupervisor::new(plan, Arc::clone(&shared), mailboxes.clone());
     let supervisor = thread::Builder::new()
         .name("keep sessions".to_owned())
         .spawn(move || supervisor.run())
@@ -98,6 +98,7 @@ fn queue_limits(facts: &UnitFacts, geometry: Geometry, options: &DeviceOptions) 
                 0
             },
             verify: limits.transfer_blocks.min(io::BLOCKS_MAX),
+            compare: limits.transfer_blocks.min(io::BLOCKS_MAX),
             zeroes: limits.write_same_blocks.min(io::BLOCKS_MAX),
             deallocate: limits.unmap_blocks.min(io::BLOCKS_MAX),
             compare_and_write: limits

@@ -7,7 +7,7 @@
 //! (keep-alive, reconnection with back-off).
 //!
 //! This crate knows sockets, names and time. It does not know the protocols (`nvme::host`,
-//! `nvme::tcp` and `nvme::rdma`, `scsi::host` and `iscsi::initiator`) nor queue pairs (`fabric`).
+//! `nvme::tcp` and `nvme::rdma`, `scsi::host` and `iscsi::initiator`, `brp::host` and `brp::tcp`) nor queue pairs (`fabric`).
 //!
 //! ```
 //! use initiator::Url;
@@ -20,6 +20,7 @@
 
 mod attached;
 mod backoff;
+mod brp_tcp;
 mod connection;
 mod device;
 mod device_state;
@@ -34,6 +35,7 @@ mod queue_connection;
 mod random;
 mod request;
 mod secured;
+mod session_supervisor;
 mod slots;
 mod socket;
 mod url;

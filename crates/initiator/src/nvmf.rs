@@ -30,6 +30,7 @@ use crate::queue::{BlocksMax, QueueLimits};
 use crate::{ConnectError, DeviceOptions, Url};
 
 pub use self::discover::{DiscoveryRecord, RecordKind, discover};
+pub(crate) use self::identity::host_nqn;
 pub(crate) use self::rdma::Rdma;
 pub(crate) use self::tcp::Tcp;
 
@@ -119,6 +120,7 @@ fn queue_limits<T: Transport>(
             data: io::BLOCKS_MAX,
             durable: io::BLOCKS_MAX,
             verify: blocks(controller.verify_max_bytes),
+            compare: io::BLOCKS_MAX,
             zeroes: blocks(controller.write_zeroes_max_bytes),
             deallocate: deallocate.min(io::DEALLOCATE_BLOCKS_MAX),
             compare_and_write: match controller.fused {

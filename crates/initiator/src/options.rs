@@ -60,7 +60,8 @@ pub enum OnLoss {
     /// They complete with [`crate::CommandError::ConnectionLost`]; whether they were executed is
     /// unknown.
     Fail,
-    /// They are submitted again on the next connection (compare-and-write alone fails as above).
+    /// They are submitted again on the next connection (compare-and-write alone fails as above, unless the
+    /// target can tell a replay from a new command: with BRP).
     Resubmit,
 }
 

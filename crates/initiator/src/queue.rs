@@ -60,6 +60,7 @@ pub(crate) struct BlocksMax {
     pub(crate) data: u64,
     pub(crate) durable: u64,
     pub(crate) verify: u64,
+    pub(crate) compare: u64,
     pub(crate) zeroes: u64,
     pub(crate) deallocate: u64,
     pub(crate) compare_and_write: u64,
@@ -139,7 +140,8 @@ impl Queue {
         let transfer = self.limits.transfer_max_bytes as u64 >> self.block_shift();
         match operation {
             Operation::Flush => 0,
-            Operation::Read | Operation::Write | Operation::Compare => most.data.min(transfer),
+            Operation::Read | Operation::Write => most.data.min(transfer),
+            Operation::Compare => most.compare.min(transfer),
             Operation::WriteDurable => most.durable.min(transfer),
             Operation::Verify => most.verify,
             Operation::WriteZeroes(_) => most.zeroes,
@@ -313,7 +315,8 @@ impl Queue {
             Operation::Deallocate => (most.deallocate, 0),
             Operation::WriteZeroes(_) => (most.zeroes, 0),
             Operation::Verify => (most.verify, 0),
-            Operation::Read | Operation::Write | Operation::Compare => (most.data, 1),
+            Operation::Read | Operation::Write => (most.data, 1),
+            Operation::Compare => (most.compare, 1),
             Operation::WriteDurable => (most.durable, 1),
             Operation::CompareAndWrite => (most.compare_and_write, 2),
         };
@@ -409,6 +412,8 @@ impl Queue {
             handle.close();
         }
         connection.release_buffers(&mut self.buffers);
+        connection.keep_session();
+        let replays = connection.replays();
         self.mailbox
             .report_loss(*generation, &self.shared.supervisor);
         self.state = State::Down;
@@ -417,7 +422,8 @@ impl Queue {
                 continue;
             }
             let operation = self.slots.request(slot).operation;
-            if self.on_loss == OnLoss::Resubmit && operation != Operation::CompareAndWrite {
+            let is_repeatable = replays || operation != Operation::CompareAndWrite;
+            if self.on_loss == OnLoss::Resubmit && is_repeatable {
                 self.slots.hold(slot);
                 self.waiting.push_front(slot);
             } else {

@@ -48,6 +48,15 @@ pub(crate) trait QueueConnection: Debug + Send {
     /// lost.
     fn release_buffers(&mut self, _buffers: &mut Buffers) {}
 
+    /// Keeps what the next connection needs to go on with the session. Called when the connection is
+    /// lost.
+    fn keep_session(&mut self) {}
+
+    /// Whether the other side executes a command once that is submitted again on the next connection.
+    fn replays(&self) -> bool {
+        false
+    }
+
     /// Logs out, if the protocol ends each queue's session on its own. Called when the queue is
     /// dropped. An NVMe association ends as a whole, by its admin queue.
     fn log_out(&mut self, _buffers: &mut Buffers) {}
@@ -93,6 +102,27 @@ pub(crate) enum TimeoutAction {
     WaitForAbort,
     /// The connection counts as lost.
     Disconnect,
+}
+
+/// How often in a row a target was too busy for a command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct BusyRetries(u8);
+
+impl BusyRetries {
+    const MAX: u8 = 200;
+    /// The delay before a retry doubles up to the maximum; all retries together take 25 s.
+    const DELAY_MIN: Duration = Duration::from_millis(1);
+    const DELAY_MAX: Duration = Duration::from_millis(128);
+
+    /// The delay before the command is submitted again; `None` if it has been often enough.
+    pub(crate) fn next_delay(&mut self) -> Option<Duration> {
+        if self.0 == Self::MAX {
+            return None;
+        }
+        let delay = Self::DELAY_MIN * (1 << self.0.min(7));
+        self.0 += 1;
+        Some(delay.min(Self::DELAY_MAX))
+    }
 }
 
 /// The parts of a queue that a connection updates when commands end.

@@ -1,6 +1,7 @@
 //! Requests to a queue, and their completions.
 
 use block::{Extent, Unmap};
+use brp::wire::Status as BrpStatus;
 use nvme::wire::Status;
 use scsi::host::CommandFailure;
 
@@ -29,8 +30,8 @@ pub enum Operation {
     /// Compare the blocks with the slot's buffer.
     Compare,
     /// Compare the blocks with the first half of the slot's data and, if equal, write the second
-    /// half: the buffer holds twice the extent's bytes. Fused compare and write; never resubmitted
-    /// after a lost connection, since its outcome is unknown then.
+    /// half: the buffer holds twice the extent's bytes. Fused compare and write. Resubmitted after a lost
+    /// connection only with BRP, whose target knows whether it was executed.
     CompareAndWrite,
 }
 
@@ -63,6 +64,9 @@ pub enum CommandError {
     /// The target reported this failure.
     #[error("{0}")]
     Scsi(CommandFailure),
+    /// The target returned this status over BRP.
+    #[error("{0}")]
+    Brp(BrpStatus),
     /// The connection was lost while the command was in flight; whether it was executed is unknown.
     #[error("the connection was lost while the command was in flight")]
     ConnectionLost,

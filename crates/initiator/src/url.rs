@@ -1,5 +1,6 @@
 //! URLs: `nvme+tcp://host:port/subnqn?ns=1&hdgst=on&ddgst=on&queues=4&hostnqn=…&tls-psk-file=FILE&dhchap-secret-file=FILE`,
-//! `nvme+rdma://host:port/subnqn?ns=1&rdma=auto&local=192.0.2.9&queues=4&hostnqn=…` and
+//! `nvme+rdma://host:port/subnqn?ns=1&rdma=auto&local=192.0.2.9&queues=4&hostnqn=…`,
+//! `brp://host:port/nqn?unit=1&queues=4&hostnqn=…` and
 //! `iscsi://user%secret@host:port/iqn/lun?hdgst=on&ddgst=on&sessions=4&initiator=…&chap=FILE`.
 
 mod dhchap;
@@ -27,7 +28,7 @@ pub struct Url {
     host: String,
     port: u16,
     target: Option<String>,
-    /// Namespace identifier or LUN.
+    /// Namespace identifier, unit or LUN.
     unit: u32,
     header_digest: Switch,
     data_digest: Switch,
@@ -69,6 +70,8 @@ pub enum Scheme {
     NvmeRdma,
     /// `iscsi`: iSCSI over TCP.
     Iscsi,
+    /// `brp`: the Block RDMA Protocol over TCP.
+    Brp,
 }
 
 /// Something that is on or off.
@@ -86,14 +89,16 @@ pub enum Switch {
 pub enum UrlError {
     /// There is no `scheme://`.
     #[error(
-        "{text:?} has no scheme; write nvme+tcp://HOST[:PORT]/SUBNQN, nvme+rdma://HOST[:PORT]/SUBNQN or iscsi://HOST[:PORT]/IQN/LUN"
+        "{text:?} has no scheme; write nvme+tcp://HOST[:PORT]/SUBNQN, nvme+rdma://HOST[:PORT]/SUBNQN, brp://HOST[:PORT]/NQN or iscsi://HOST[:PORT]/IQN/LUN"
     )]
     NoScheme {
         /// The text.
         text: String,
     },
     /// A scheme that is not known.
-    #[error("scheme {scheme:?} is not supported; use nvme+tcp://, nvme+rdma:// or iscsi://")]
+    #[error(
+        "scheme {scheme:?} is not supported; use nvme+tcp://, nvme+rdma://, brp:// or iscsi://"
+    )]
     UnknownScheme {
         /// The scheme.
         scheme: String,
@@ -185,7 +190,7 @@ impl Url {
         self.target.as_deref()
     }
 
-    /// The namespace identifier (`ns=`); 1 if an NVMe URL has none.
+    /// The namespace identifier (`ns=`) or BRP's unit (`unit=`); 1 if the URL has none.
     pub fn namespace(&self) -> u32 {
         self.unit
     }
@@ -286,14 +291,8 @@ impl Url {
 
     fn set_option(&mut self, option: &str, value: &str) -> Result<(), UrlError> {
         match (self.scheme, option) {
-            (Scheme::NvmeTcp | Scheme::NvmeRdma, "ns") => {
-                self.unit = number(
-                    "ns",
-                    value,
-                    1..=u64::from(u32::MAX) - 1,
-                    "it is a namespace identifier, from 1 on",
-                )? as u32;
-            }
+            (Scheme::NvmeTcp | Scheme::NvmeRdma, "ns") => self.unit = volume_number("ns", value)?,
+            (Scheme::Brp, "unit") => self.unit = volume_number("unit", value)?,
             (Scheme::NvmeTcp | Scheme::Iscsi, "hdgst") => {
                 self.header_digest = switch("hdgst", value)?;
             }
@@ -302,11 +301,12 @@ impl Url {
             }
             (Scheme::NvmeRdma, "rdma") => self.rdma = rdma_choice(value)?,
             (Scheme::NvmeRdma, "local") => self.local = Some(local(value)?),
-            (Scheme::NvmeTcp | Scheme::NvmeRdma, "queues") => {
+            (Scheme::NvmeTcp | Scheme::NvmeRdma | Scheme::Brp, "queues") => {
                 self.queues = Some(queues("queues", value)?);
             }
             (Scheme::Iscsi, "sessions") => self.queues = Some(queues("sessions", value)?),
-            (Scheme::NvmeTcp | Scheme::NvmeRdma, "hostnqn") | (Scheme::Iscsi, "initiator") => {
+            (Scheme::NvmeTcp | Scheme::NvmeRdma | Scheme::Brp, "hostnqn")
+            | (Scheme::Iscsi, "initiator") => {
                 self.own_name = Some(decode_name(value)?);
             }
             (Scheme::NvmeTcp | Scheme::NvmeRdma, dhchap) if dhchap.starts_with("dhchap-") => {
@@ -423,6 +423,7 @@ impl fmt::Display for Url {
             write!(f, "/{}", encode_name(target))?;
             match self.scheme {
                 Scheme::NvmeTcp | Scheme::NvmeRdma => options.push(format!("ns={}", self.unit)),
+                Scheme::Brp => options.push(format!("unit={}", self.unit)),
                 Scheme::Iscsi => write!(f, "/{}", self.unit)?,
             }
         }
@@ -439,7 +440,7 @@ impl fmt::Display for Url {
             options.push(format!("local={local}"));
         }
         let (queues, own_name) = match self.scheme {
-            Scheme::NvmeTcp | Scheme::NvmeRdma => ("queues", "hostnqn"),
+            Scheme::NvmeTcp | Scheme::NvmeRdma | Scheme::Brp => ("queues", "hostnqn"),
             Scheme::Iscsi => ("sessions", "initiator"),
         };
         if let Some(count) = self.queues {
@@ -465,13 +466,14 @@ impl fmt::Display for Url {
 
 impl Scheme {
     /// Every scheme.
-    const ALL: [Self; 3] = [Self::NvmeTcp, Self::NvmeRdma, Self::Iscsi];
+    const ALL: [Self; 4] = [Self::NvmeTcp, Self::NvmeRdma, Self::Iscsi, Self::Brp];
 
     /// The port of a URL that has none.
     pub const fn default_port(self) -> u16 {
         match self {
             Self::NvmeTcp | Self::NvmeRdma => 4420,
             Self::Iscsi => 3260,
+            Self::Brp => 4424,
         }
     }
 
@@ -480,13 +482,14 @@ impl Scheme {
             Self::NvmeTcp => "nvme+tcp",
             Self::NvmeRdma => "nvme+rdma",
             Self::Iscsi => "iscsi",
+            Self::Brp => "brp",
         }
     }
 
-    /// The namespace identifier or LUN of a URL that has none: the first.
+    /// The namespace identifier, unit or LUN of a URL that has none: the first.
     fn default_unit(self) -> u32 {
         match self {
-            Self::NvmeTcp | Self::NvmeRdma => 1,
+            Self::NvmeTcp | Self::NvmeRdma | Self::Brp => 1,
             Self::Iscsi => 0,
         }
     }
@@ -500,13 +503,14 @@ impl Scheme {
                 "ns, rdma, local, queues, hostnqn, dhchap-secret-file, dhchap-ctrl-secret-file, dhchap-hash, dhchap-dhgroup"
             }
             Self::Iscsi => "hdgst, ddgst, sessions, initiator, chap",
+            Self::Brp => "unit, queues, hostnqn",
         }
     }
 
     /// A name that a target could have.
     pub(crate) fn example_target(self) -> &'static str {
         match self {
-            Self::NvmeTcp | Self::NvmeRdma => "nqn.2014-08.org.example:rd0",
+            Self::NvmeTcp | Self::NvmeRdma | Self::Brp => "nqn.2014-08.org.example:rd0",
             Self::Iscsi => "iqn.2026-11.com.example:rd0",
         }
     }
@@ -561,6 +565,12 @@ fn parse_lun(text: &str) -> Result<u32, UrlError> {
             text: text.to_owned(),
         }),
     }
+}
+
+fn volume_number(option: &'static str, value: &str) -> Result<u32, UrlError> {
+    let range = 1..=u64::from(u32::MAX) - 1;
+    let expected = "it is the number of a volume in its target, from 1 on";
+    Ok(number(option, value, range, expected)? as u32)
 }
 
 fn queues(option: &'static str, value: &str) -> Result<u16, UrlError> {

@@ -3,6 +3,7 @@
 //! Read first: NVM Express Base Specification, "Status Code"; SPC-5, "Sense key and additional sense
 //! code definitions".
 
+use brp::wire::Status as BrpStatus;
 use initiator::CommandError;
 use nvme::wire::{Status, StatusCode};
 use scsi::host::CommandFailure;
@@ -28,6 +29,23 @@ impl Verdict {
             CommandError::ConnectionLost | CommandError::NotSubmitted => Self::Repeat,
             CommandError::Status(status) => Self::of_nvme(*status),
             CommandError::Scsi(failure) => Self::of_scsi(failure),
+            CommandError::Brp(status) => Self::of_brp(*status),
+        }
+    }
+
+    fn of_brp(status: BrpStatus) -> Self {
+        match status {
+            BrpStatus::Busy | BrpStatus::Aborted => Self::Later,
+            BrpStatus::Invalid | BrpStatus::Unsupported => Self::Unsupported,
+            BrpStatus::CapacityExceeded => Self::Fail(BackingError::NoSpace),
+            BrpStatus::NotReady | BrpStatus::Gone => Self::Fail(BackingError::Gone),
+            BrpStatus::ReadError | BrpStatus::WriteError => Self::Fail(BackingError::Medium),
+            BrpStatus::Success
+            | BrpStatus::LbaOutOfRange
+            | BrpStatus::WriteProtected
+            | BrpStatus::Miscompare
+            | BrpStatus::Conflict
+            | BrpStatus::Denied => Self::Fail(BackingError::Other),
         }
     }
 

@@ -70,6 +70,7 @@ fn messages_of_commands_and_queues() {
     let completed = every_variant!(CommandError {
         CommandError::Status(_) => [CommandError::Status(StatusCode::LbaOutOfRange.into())],
         CommandError::Scsi(_) => [CommandError::Scsi(scsi::host::CommandFailure::Aborted)],
+        CommandError::Brp(_) => [CommandError::Brp(brp::wire::Status::Conflict)],
         CommandError::ConnectionLost => [CommandError::ConnectionLost],
         CommandError::NotSubmitted => [CommandError::NotSubmitted],
     });
@@ -131,6 +132,8 @@ fn messages_of_devices_that_are_not_attached() {
             source: scsi::host::SetupError::NotADisk { lun: 0, device_type: 5 },
         }],
         ConnectError::ReplacedUnit { .. } => [ConnectError::ReplacedUnit { address: address(), lun: 0 }],
+        ConnectError::ReplacedVolume { .. } => [ConnectError::ReplacedVolume { address: address(), unit: 1 }],
+        ConnectError::FewerTags { .. } => [ConnectError::FewerTags { address: address(), granted: 8, needed: 32 }],
         ConnectError::MovesOn { .. } => [ConnectError::MovesOn { host: host() }],
         ConnectError::NoSecret { .. } => [ConnectError::NoSecret {
             user: "rd0".to_owned(),
@@ -166,6 +169,9 @@ fn messages_of_lost_connections() {
         ConnectionError::RdmaProtocol(_) => [ConnectionError::RdmaProtocol(nvme::rdma::HostError::Length { len_bytes: 20 })],
         ConnectionError::QueuePair(_) => [ConnectionError::QueuePair(QpFailure::Closed)],
         ConnectionError::Session(_) => [SessionError::Dropped { event: 2, wait_s: 2 }.into()],
+        ConnectionError::Brp(_) => [brp::tcp::HostError::Login(brp::host::LoginError::Rejected(
+            brp::wire::LoginStatus::Denied,
+        )).into()],
         ConnectionError::Handshake(_) => [tls::EntryError::Handshake("unexpected message".into()).into()],
         ConnectionError::Record(_) => [tls::RecordError::Alert(40).into()],
         ConnectionError::Silent { .. } => [silent()],

@@ -9,8 +9,12 @@ use scsi::host::{Command, Outcome, Setup, SetupStep, UnitFacts};
 use session::Buffers;
 
 use super::credentials::Secrets;
+use super::queue_connection::IscsiQueueConnection;
 use crate::connection::{Connection, Sizes};
-use crate::{ConnectError, ConnectionError, DeviceOptions, Switch, Url, random, socket};
+use crate::device_state::DeviceState;
+use crate::queue_connection::QueueConnection;
+use crate::session_supervisor::SessionPlan;
+use crate::{Backoff, ConnectError, ConnectionError, DeviceOptions, Switch, Url, random, socket};
 
 /// What to attach to, and how.
 #[derive(Clone, Debug)]
@@ -27,6 +31,44 @@ pub(crate) struct Attached {
     pub(crate) address: SocketAddr,
     pub(crate) connection: Connection<Session>,
     pub(crate) facts: UnitFacts,
+}
+
+/// How sessions with the unit that was attached first are made again.
+#[derive(Debug)]
+pub(crate) struct Restored {
+    pub(crate) plan: Plan,
+    pub(crate) facts: UnitFacts,
+}
+
+impl SessionPlan for Restored {
+    fn backoff(&self) -> Backoff {
+        self.plan.options.backoff
+    }
+
+    fn restore(
+        &self,
+        index: u16,
+        shared: &DeviceState,
+    ) -> Result<Box<dyn QueueConnection>, ConnectError> {
+        let attached = self.plan.attach(index)?;
+        let (before, now) = (&self.facts, &attached.facts);
+        let block_size = |facts: &UnitFacts| facts.geometry.map(|it| it.block_size);
+        let is_same = before.designator == now.designator
+            && before.serial == now.serial
+            && block_size(before) == block_size(now);
+        if !is_same {
+            return Err(ConnectError::ReplacedUnit {
+                address: attached.address,
+                lun: self.plan.lun(),
+            });
+        }
+        if let Some(geometry) = now.geometry {
+            shared.set_blocks(geometry.blocks);
+        }
+        let (lun, depth) = (self.plan.lun(), self.plan.options.depth);
+        let connection = IscsiQueueConnection::new(attached.connection, lun, depth);
+        Ok(Box::new(connection))
+    }
 }
 
 /// Redirections that are followed (RFC 7143 §11.13.5, status class 1).

@@ -15,7 +15,7 @@ use session::{BufferRange, Buffers, SendList};
 use super::TAIL_BYTES;
 use crate::connection::{Connection, Core};
 use crate::queue_connection::{
-    ConnectionHandle, ConnectionState, QueueConnection, QueueState, TimeoutAction,
+    BusyRetries, ConnectionHandle, ConnectionState, QueueConnection, QueueState, TimeoutAction,
 };
 use crate::socket::{Interest, wait};
 use crate::{CommandError, ConnectionError, Operation, Request};
@@ -38,7 +38,7 @@ pub(crate) struct IscsiQueueConnection {
 struct Retries {
     attentions: u8,
     /// BUSY and TASK SET FULL.
-    busy: u8,
+    busy: BusyRetries,
 }
 
 /// When the target was last heard from.
@@ -65,11 +65,6 @@ enum Capacity {
 
 /// Unit attentions in a row after which a command fails: more than the causes that exist.
 const ATTENTIONS_MAX: u8 = 32;
-/// How often in a row a command is retried if the target is busy.
-const BUSY_MAX: u8 = 200;
-/// The delay before a retry. It doubles up to the maximum; all retries together take 25 s.
-const BUSY_DELAY_MIN: Duration = Duration::from_millis(1);
-const BUSY_DELAY_MAX: Duration = Duration::from_millis(128);
 /// Bytes of READ CAPACITY (16).
 const CAPACITY_BYTES: u32 = 32;
 
@@ -96,13 +91,8 @@ impl IscsiQueueConnection {
             ..
         } = failure
         {
-            let busy = &mut self.retries[usize::from(slot)].busy;
-            if *busy == BUSY_MAX {
-                return Retry::No;
-            }
-            let delay = BUSY_DELAY_MIN * (1 << (*busy).min(7));
-            *busy += 1;
-            return Retry::After(delay.min(BUSY_DELAY_MAX));
+            let delay = self.retries[usize::from(slot)].busy.next_delay();
+            return delay.map_or(Retry::No, Retry::After);
         }
         let Some(attention) = failure.sense().and_then(ReceivedSense::attention) else {
             return Retry::No;

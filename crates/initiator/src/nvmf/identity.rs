@@ -28,6 +28,12 @@ pub(crate) fn host_name(url: &Url) -> Result<HostName, ConnectError> {
     })
 }
 
+/// The host's name alone.
+pub(crate) fn host_nqn(url: &Url) -> String {
+    url.host_nqn()
+        .map_or_else(|| machine_name().0, str::to_owned)
+}
+
 fn machine_name() -> (String, Uuid) {
     if let Some(nqn) = first_line(HOST_NQN_FILE).filter(|nqn| NqnField::new(nqn).is_some()) {
         let id = first_line(HOST_ID_FILE).and_then(|id| Uuid::try_parse(&id).ok());

@@ -1,28 +1,37 @@
-//! The thread that restores a device's sessions after a loss.
+//! The thread that restores the sessions of a device after a loss, if each queue has a session of its own.
 
 use std::{
+    fmt::Debug,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use scsi::host::UnitFacts;
-
-use super::login::Plan;
-use super::queue_connection::IscsiQueueConnection;
 use crate::backoff::{BackoffDelays, sleep_while_running};
 use crate::device_state::DeviceState;
 use crate::mailbox::{Mailbox, Update};
+use crate::queue_connection::QueueConnection;
 use crate::socket::{Interest, sleep};
-use crate::{ConnectError, QueueError};
+use crate::{Backoff, ConnectError, QueueError};
+
+/// How sessions are made again.
+pub(crate) trait SessionPlan: Debug + Send {
+    /// The delays between attempts.
+    fn backoff(&self) -> Backoff;
+
+    /// Makes the session of queue `index` again, at the disk that was attached first, and updates `shared`.
+    fn restore(
+        &self,
+        index: u16,
+        shared: &DeviceState,
+    ) -> Result<Box<dyn QueueConnection>, ConnectError>;
+}
 
 /// The state of the supervisor's thread.
 #[derive(Debug)]
-pub(crate) struct Supervisor {
-    plan: Plan,
+pub(crate) struct SessionSupervisor<P> {
+    plan: P,
     shared: Arc<DeviceState>,
     sessions: Vec<QueueSession>,
-    /// The logical unit as first attached.
-    facts: UnitFacts,
 }
 
 /// The present session of a queue.
@@ -34,16 +43,11 @@ struct QueueSession {
     has_ended: bool,
 }
 
-impl Supervisor {
+impl<P: SessionPlan> SessionSupervisor<P> {
     /// The number of a queue's first session.
     pub(crate) const FIRST_GENERATION: u64 = 1;
 
-    pub(crate) fn new(
-        plan: Plan,
-        shared: Arc<DeviceState>,
-        mailboxes: Vec<Arc<Mailbox>>,
-        facts: UnitFacts,
-    ) -> Self {
+    pub(crate) fn new(plan: P, shared: Arc<DeviceState>, mailboxes: Vec<Arc<Mailbox>>) -> Self {
         let sessions = mailboxes.into_iter().map(|mailbox| QueueSession {
             mailbox,
             generation: Self::FIRST_GENERATION,
@@ -53,7 +57,6 @@ impl Supervisor {
             plan,
             shared,
             sessions: sessions.collect(),
-            facts,
         }
     }
 
@@ -87,12 +90,12 @@ impl Supervisor {
     /// Logs in again for each queue that has lost its session. Returns when all have a session, the
     /// device is dropped, or [`crate::Backoff::give_up_after`] has passed.
     fn restore(&mut self) {
-        if self.plan.options.backoff.give_up_after.is_zero() {
+        if self.plan.backoff().give_up_after.is_zero() {
             return self.end_lost(&QueueError::Lost);
         }
         let began = Instant::now();
         let generation = self.sessions.iter().map(|session| session.generation).sum();
-        let backoff = self.plan.options.backoff;
+        let backoff = self.plan.backoff();
         let mut delays = BackoffDelays::new(backoff, generation);
         let lost = self
             .sessions
@@ -134,28 +137,11 @@ impl Supervisor {
             if !self.sessions[index].needs_session() {
                 continue;
             }
-            let attached = self.plan.attach(index as u16)?;
-            let (before, now) = (&self.facts, &attached.facts);
-            let block_size = |facts: &UnitFacts| facts.geometry.map(|it| it.block_size);
-            let is_same = before.designator == now.designator
-                && before.serial == now.serial
-                && block_size(before) == block_size(now);
-            if !is_same {
-                return Err(ConnectError::ReplacedUnit {
-                    address: attached.address,
-                    lun: self.plan.lun(),
-                });
-            }
-            if let Some(geometry) = now.geometry {
-                self.shared.set_blocks(geometry.blocks);
-            }
-            let options = &self.plan.options;
-            let connection =
-                IscsiQueueConnection::new(attached.connection, self.plan.lun(), options.depth);
+            let connection = self.plan.restore(index as u16, &self.shared)?;
             let session = &mut self.sessions[index];
             session.generation += 1;
             session.mailbox.deliver(Update::Connection {
-                connection: Box::new(connection),
+                connection,
                 generation: session.generation,
             });
         }
