@@ -7,6 +7,7 @@
 
 mod acknowledge;
 mod apply;
+mod brp_views;
 mod busy;
 mod cache_view;
 mod copies;
@@ -52,6 +53,7 @@ use crate::store::{Store, StoreError};
 use crate::text::{Portal, Text};
 
 pub use apply::Comparison;
+pub use brp_views::BrpSessionView;
 pub use busy::Task;
 pub use cache_view::{CacheFigures, CacheView};
 pub use copies::{CopyView, NewCopy};

@@ -40,9 +40,9 @@ pub use definitions::{
     ShareOptions, Target, Tls, ToldBy, Volume,
 };
 pub use engine::{
-    AttachmentView, CacheFigures, CacheView, CapacityView, ChapView, Comparison, Contents,
-    CopyView, DamageView, DamagedRange, DhChapView, Engine, EngineError, Figures, HostView,
-    IfClosed, IscsiConnectionView, IscsiSessionView, IscsiState, KindView, LastSaveView,
+    AttachmentView, BrpSessionView, CacheFigures, CacheView, CapacityView, ChapView, Comparison,
+    Contents, CopyView, DamageView, DamagedRange, DhChapView, Engine, EngineError, Figures,
+    HostView, IfClosed, IscsiConnectionView, IscsiSessionView, IscsiState, KindView, LastSaveView,
     LostContents, MemberState, MemberView, MirrorView, NamespaceView, NewCopy, NewSnapshots,
     NfsClientView, NfsSessionView, OpenError, PathView, PortalFigures, PortalPatch, PortalState,
     PortalView, RangeView, RdmaProvider, RdmaSegmentation, RdmaStatisticsView, ReferralView,

@@ -269,7 +269,7 @@ pub struct Portal(pub PortalDefinition);
 pub enum PortalFault {
     /// The scheme is not that of a supported protocol.
     #[error(
-        "has an unknown protocol; write nvme+tcp://, nvme+rdma://, iscsi://, iser://, nfs:// or nfs+rdma://, then ADDRESS:PORT"
+        "has an unknown protocol; write nvme+tcp://, nvme+rdma://, iscsi://, iser://, brp://, nfs:// or nfs+rdma://, then ADDRESS:PORT"
     )]
     Scheme,
     /// What follows the comma is no portal group, or the protocol has none.
@@ -282,8 +282,10 @@ pub enum PortalFault {
         "has an unknown option after the question mark; portals accept ?auth=required, over RDMA ?rdma=auto, ?rdma=hw and ?rdma=soft, and with nvme+tcp:// ?tls=off, ?tls=allowed and ?tls=required, with & between two"
     )]
     Query,
-    /// Required authentication at a portal of NFS, which has none.
-    #[error("has auth=, but sec=sys of NFS is no authentication; leave out auth=")]
+    /// Required authentication at a portal of a protocol that has none.
+    #[error(
+        "has auth=, but BRP has no authentication, and sec=sys of NFS is none; leave out auth="
+    )]
     NoAuth,
     /// What is to carry RDMA, if there is none.
     #[error(
@@ -325,7 +327,7 @@ impl FromStr for Portal {
         if rdma.is_some() && !transport.is_rdma() {
             return Err(PortalFault::NoRdma);
         }
-        if auth.is_some() && transport.is_nfs() {
+        if auth.is_some() && !transport.authenticates() {
             return Err(PortalFault::NoAuth);
         }
         if tls.is_some() && transport != Transport::NvmeTcp {
@@ -419,6 +421,7 @@ pub const fn default_port(transport: Transport) -> u16 {
         Transport::Iscsi | Transport::Iser => 3260,
         Transport::Nfs => 2049,
         Transport::NfsRdma => 20_049,
+        Transport::Brp => 4424,
     }
 }
 

@@ -264,7 +264,9 @@ fn ways<'a>(
     let target = offer.target;
     let leads_there = |portal: &PortalDefinition| {
         let groups = &target.portal_groups;
+        // Kernels have no BRP.
         portal.transport.protocol() == Some(protocol)
+            && portal.transport != Transport::Brp
             && (groups.is_empty() || groups.contains(&portal.group.tag()))
     };
     let ways = offer.portals.iter().filter_map(|view| {

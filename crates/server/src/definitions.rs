@@ -322,13 +322,16 @@ pub enum Transport {
     Nfs,
     /// NFS over RDMA, with MOUNT at the same port.
     NfsRdma,
+    /// The Block RDMA Protocol over TCP (docs/brp.md), for the targets of NVMe.
+    Brp,
 }
 
 impl Transport {
-    /// Which targets are reached through it; `None` for NFS, through which shares are reached.
+    /// Which targets are reached through it, by the protocol of their names; `None` for NFS, through which
+    /// shares are reached.
     pub const fn protocol(self) -> Option<Protocol> {
         match self {
-            Self::NvmeTcp | Self::NvmeRdma => Some(Protocol::Nvme),
+            Self::NvmeTcp | Self::NvmeRdma | Self::Brp => Some(Protocol::Nvme),
             Self::Iscsi | Self::Iser => Some(Protocol::Iscsi),
             Self::Nfs | Self::NfsRdma => None,
         }
@@ -339,6 +342,19 @@ impl Transport {
         self.protocol().is_none()
     }
 
+    /// Whether NVMe is spoken there.
+    pub const fn is_nvme(self) -> bool {
+        matches!(self, Self::NvmeTcp | Self::NvmeRdma)
+    }
+
+    /// Whether hosts can prove there who they are.
+    pub const fn authenticates(self) -> bool {
+        match self {
+            Self::NvmeTcp | Self::NvmeRdma | Self::Iscsi | Self::Iser => true,
+            Self::Nfs | Self::NfsRdma | Self::Brp => false,
+        }
+    }
+
     /// The same protocol over RDMA, for a transport over TCP; `None` if that is not served, and for
     /// transports over RDMA.
     pub const fn over_rdma(self) -> Option<Self> {
@@ -346,7 +362,7 @@ impl Transport {
             Self::NvmeTcp => Some(Self::NvmeRdma),
             Self::Iscsi => Some(Self::Iser),
             Self::Nfs => Some(Self::NfsRdma),
-            Self::NvmeRdma | Self::Iser | Self::NfsRdma => None,
+            Self::NvmeRdma | Self::Iser | Self::NfsRdma | Self::Brp => None,
         }
     }
 
@@ -364,6 +380,7 @@ impl Transport {
             Self::Iser => "iser",
             Self::Nfs => "nfs",
             Self::NfsRdma => "nfs+rdma",
+            Self::Brp => "brp",
         }
     }
 
@@ -376,6 +393,7 @@ impl Transport {
             "iser" => Some(Self::Iser),
             "nfs" => Some(Self::Nfs),
             "nfs+rdma" => Some(Self::NfsRdma),
+            "brp" => Some(Self::Brp),
             _ => None,
         }
     }

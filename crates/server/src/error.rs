@@ -413,7 +413,7 @@ pub enum ServerError {
     NoRdma(PortalDefinition),
     /// Authentication required at a portal whose protocol has none.
     #[error(
-        "{0} has auth=required, which only NVMe and iSCSI portals of this server have (sec=sys of NFS proves nothing); leave it out"
+        "{0} has auth=required, which only NVMe and iSCSI portals of this server have (BRP has no authentication, and sec=sys of NFS proves nothing); leave it out"
     )]
     NoAuthentication(PortalDefinition),
     /// Targets have identifiers that are derived from something else.

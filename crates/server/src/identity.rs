@@ -133,6 +133,13 @@ impl VolumeIdentity {
         self.unit_of(self.seed(place))
     }
 
+    /// The identifier of the volume in BRP, which does not depend on the target.
+    pub(crate) fn volume_id(&self, machine: Uuid, volume: &VolumeName) -> [u8; 16] {
+        let of_name = || Uuid::new_v5(&machine, volume.to_string().as_bytes());
+        let seed = self.own_seed().unwrap_or_else(of_name);
+        self.namespace_ids_of(seed).nguid
+    }
+
     fn seen_by_nvme(&self, seed: Uuid) -> Self {
         let ids = self.namespace_ids_of(seed);
         Self {

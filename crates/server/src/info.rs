@@ -200,6 +200,31 @@ pub enum SessionProtocol {
         /// What clients of NFS version 4 at its address hold, by whichever connection.
         clients: Vec<NfsClientInfo>,
     },
+    /// A session of BRP.
+    Brp {
+        /// The transport of its portal.
+        transport: Transport,
+        /// The unit: the volume's number in the target.
+        unit: u32,
+        /// How many commands its host may have in flight at most.
+        tags: u16,
+        /// How long its record is kept if the connection is lost.
+        hold: Duration,
+        /// Whether it has gone on from a connection that was lost.
+        is_resumed: bool,
+    },
+}
+
+impl SessionProtocol {
+    /// The transport of the session's portal.
+    pub const fn transport(&self) -> Transport {
+        match self {
+            Self::Nvme { transport, .. }
+            | Self::Iscsi { transport, .. }
+            | Self::Nfs { transport, .. }
+            | Self::Brp { transport, .. } => *transport,
+        }
+    }
 }
 
 /// The state of an iSCSI session.

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod brp;
 mod capacity;
 mod copying;
 mod counters;

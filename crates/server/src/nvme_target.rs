@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use block::OpKind;
+use block::{Access, OpKind};
 use net::{ConnectionId, ReactorHandle};
 use nvme::controller::{
     ControllerId, Generation, Limits, Namespace, Permit, Statistics, Subsystem, SubsystemConfig,
@@ -15,6 +15,7 @@ use uuid::Uuid;
 use volume::Budget;
 
 use crate::TargetName;
+use crate::brp::Sessions as BrpSessions;
 use crate::counters::Totals;
 use crate::views::Found;
 use crate::volume_handle::VolumeHandle;
@@ -27,6 +28,8 @@ pub(crate) struct NvmeTarget {
     generation: Generation,
     namespaces: Arc<NamespaceVolumes>,
     totals: Arc<Totals>,
+    /// Sessions of hosts that use the namespaces over BRP.
+    brp: BrpSessions,
     handle: ReactorHandle,
 }
 
@@ -88,6 +91,7 @@ impl NvmeTarget {
             subsystem: Mutex::new(subsystem),
             namespaces,
             totals,
+            brp: BrpSessions::new(handle.clone()),
             handle,
         }
     }
@@ -117,6 +121,19 @@ impl NvmeTarget {
 
     /// What `controller` sees of a namespace now.
     pub(crate) fn view(&self, controller: ControllerId, nsid: Nsid) -> Option<Found<Permit>> {
+        self.found(nsid, |subsystem| subsystem.permit(controller, nsid))
+    }
+
+    /// What a host of another protocol with this access sees of a namespace now.
+    pub(crate) fn guest_view(&self, access: Access, nsid: Nsid) -> Option<Found<Permit>> {
+        self.found(nsid, |subsystem| subsystem.guest_permit(access, nsid))
+    }
+
+    fn found(
+        &self,
+        nsid: Nsid,
+        permit: impl FnOnce(&Subsystem) -> Permit,
+    ) -> Option<Found<Permit>> {
         let subsystem = self.lock();
         let volume = Arc::clone(&subsystem.namespace(nsid)?.volume);
         Some(Found {
@@ -126,8 +143,26 @@ impl NvmeTarget {
                 .lock()
                 .get(&nsid)
                 .map(|volume| Arc::clone(&volume.totals)),
-            part: subsystem.permit(controller, nsid),
+            part: permit(&subsystem),
         })
+    }
+
+    /// The identifier of the volume behind a namespace, which is the same in every target.
+    pub(crate) fn volume_id(&self, machine: Uuid, nsid: Nsid) -> Option<[u8; 16]> {
+        let namespaces = self.namespaces.lock();
+        let handle = namespaces.get(&nsid)?;
+        Some(handle.identity.volume_id(machine, &handle.name))
+    }
+
+    /// The sessions of BRP.
+    pub(crate) fn brp(&self) -> &BrpSessions {
+        &self.brp
+    }
+
+    /// The target was removed: ends every session.
+    pub(crate) fn remove(&self) {
+        self.with(Subsystem::delete_all_controllers);
+        self.brp.remove();
     }
 
     /// Makes a volume a namespace. The number is free and within bounds.

@@ -10,6 +10,7 @@ use net::{Accepted, ConnectionId};
 use nvme::controller::{ControllerId, PortalNumber};
 
 use crate::access::Grant;
+use crate::brp::Member as BrpMember;
 use crate::counters::Totals;
 use crate::iscsi::{Member as IscsiMember, Negotiated};
 use crate::nfs::Member as NfsMember;
@@ -47,13 +48,15 @@ pub(crate) enum Member {
     Iscsi(IscsiMember, Arc<Negotiated>),
     /// A connection of an NFS client.
     Nfs(Arc<NfsMember>),
+    /// A session of BRP.
+    Brp(Arc<NvmeTarget>, Arc<BrpMember>),
 }
 
 impl Member {
     /// The target; none for discovery.
     fn target(&self) -> Option<&TargetName> {
         match self {
-            Self::Controller(target, ..) => target.name(),
+            Self::Controller(target, ..) | Self::Brp(target, _) => target.name(),
             Self::Iscsi(member, _) => member.target_name(),
             Self::Nfs(_) => None,
         }
@@ -61,14 +64,14 @@ impl Member {
 
     fn as_iscsi(&self) -> Option<&IscsiMember> {
         match self {
-            Self::Controller(..) | Self::Nfs(_) => None,
+            Self::Controller(..) | Self::Nfs(_) | Self::Brp(..) => None,
             Self::Iscsi(member, _) => Some(member),
         }
     }
 
     fn as_nfs(&self) -> Option<&Arc<NfsMember>> {
         match self {
-            Self::Controller(..) | Self::Iscsi(..) => None,
+            Self::Controller(..) | Self::Iscsi(..) | Self::Brp(..) => None,
             Self::Nfs(member) => Some(member),
         }
     }
@@ -78,6 +81,7 @@ impl Member {
             (Self::Controller(a, x, _), Self::Controller(b, y, _)) => Arc::ptr_eq(a, b) && x == y,
             (Self::Iscsi(a, _), Self::Iscsi(b, _)) => a.is(b),
             (Self::Nfs(a), Self::Nfs(b)) => Arc::ptr_eq(a, b),
+            (Self::Brp(_, a), Self::Brp(_, b)) => Arc::ptr_eq(a, b),
             _ => false,
         }
     }
@@ -91,6 +95,7 @@ impl Member {
             }
             Self::Iscsi(member, _) => member.end(within),
             Self::Nfs(member) => member.end(),
+            Self::Brp(_, member) => member.end(),
         }
     }
 }
@@ -135,7 +140,7 @@ impl Registry {
         host: &HostName,
     ) -> (SessionId, Arc<Totals>) {
         let link = match &member {
-            Member::Controller(..) | Member::Nfs(_) => None,
+            Member::Controller(..) | Member::Nfs(_) | Member::Brp(..) => None,
             Member::Iscsi(_, negotiated) => Some(Link {
                 id: accepted.id,
                 peer: accepted.peer,
@@ -305,6 +310,7 @@ impl Session {
                 target.with(|subsystem| subsystem.set_access(*controller, grant.access));
             }
             Member::Iscsi(member, _) => member.set_grant(grant),
+            Member::Brp(_, member) => member.set_grant(&grant),
             // Each call is checked on its own.
             Member::Nfs(_) => {}
         }
@@ -331,6 +337,7 @@ impl Session {
                     connections: self.links.iter().map(Link::info).collect(),
                 },
                 Member::Nfs(member) => member.protocol(),
+                Member::Brp(_, member) => member.protocol(),
             },
             connections: self.connections,
             since: self.since,

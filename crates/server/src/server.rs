@@ -2,11 +2,12 @@
 //!
 //! ```text
 //!  control plane ──► Server ──► State (one lock) ──► NvmeTarget: Subsystem (a lock each) ──► Registry, Totals
-//!  reactors ──► NvmePortal, IscsiPortal, NfsPortal ──► a backend per connection ──► Core ──┘
+//!  reactors ──► NvmePortal, BrpPortal, IscsiPortal, NfsPortal ──► a backend per connection ──► Core ──┘
 //! ```
 //!
 //! Locks are taken from left to right. The data path takes none.
 
+mod brp;
 mod connections;
 mod copies;
 mod freeing;

@@ -51,6 +51,17 @@ struct Regions {
     retired: Vec<(SourceId, Arc<dyn Volume>)>,
 }
 
+impl<P> Found<P> {
+    /// The same with another part.
+    pub(crate) fn map<T>(self, change: impl FnOnce(P) -> T) -> Found<T> {
+        Found {
+            volume: self.volume,
+            part: change(self.part),
+            totals: self.totals,
+        }
+    }
+}
+
 impl<K: Copy + Ord, P> Views<K, P> {
     /// Nothing is looked up yet; counts in the totals `sums`.
     pub(crate) fn new(sums: Vec<Arc<Totals>>) -> Self {

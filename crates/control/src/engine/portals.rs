@@ -88,7 +88,7 @@ impl Engine {
         if from.0.transport != Transport::NvmeTcp && patch.tls.is_some() {
             return Err(ServerError::NoTls(to.0).into());
         }
-        if auth == PortalAuth::Required && from.0.transport.is_nfs() {
+        if auth == PortalAuth::Required && !from.0.transport.authenticates() {
             return Err(ServerError::NoAuthentication(to.0).into());
         }
         if from != to {

@@ -9,9 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use block::OpKind;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
-use server::{
-    IoStatistics, PortalInfo, SessionInfo, SessionProtocol, ThreadInfo, Transport, VolumeInfo,
-};
+use server::{IoStatistics, PortalInfo, SessionInfo, SessionProtocol, ThreadInfo, VolumeInfo};
 use utoipa::ToSchema;
 
 use super::{CacheFigures, CapacityView, Engine};
@@ -99,7 +97,7 @@ pub struct SessionFigures {
     pub host: String,
     /// The address of the host.
     pub peer: String,
-    /// The transport: `nvme+tcp`, `nvme+rdma`, `iscsi`, `iser` or `nfs`.
+    /// The transport: `nvme+tcp`, `nvme+rdma`, `iscsi`, `iser`, `nfs`, `nfs+rdma` or `brp`.
     pub transport: String,
     /// How many connections (queues) it has.
     pub connections: usize,
@@ -315,7 +313,7 @@ fn sessions_between(before: &Reading, now: &Reading, length: Duration) -> Vec<Se
             shares: shares(session),
             host: session.host.to_string(),
             peer: session.peer.to_string(),
-            transport: transport(session).scheme().to_owned(),
+            transport: session.protocol.transport().scheme().to_owned(),
             connections: session.connections,
             figures: Figures::of(&done, &session.statistics, length),
         }
@@ -365,18 +363,10 @@ fn percent(now: Duration, before: Duration, length: Duration) -> f64 {
     used.as_secs_f64() / length.as_secs_f64().max(f64::MIN_POSITIVE) * 100.0
 }
 
-fn transport(session: &SessionInfo) -> Transport {
-    match session.protocol {
-        SessionProtocol::Nvme { transport, .. }
-        | SessionProtocol::Iscsi { transport, .. }
-        | SessionProtocol::Nfs { transport, .. } => transport,
-    }
-}
-
 fn shares(session: &SessionInfo) -> Vec<String> {
     match &session.protocol {
         SessionProtocol::Nfs { shares, .. } => shares.iter().map(ToString::to_string).collect(),
-        SessionProtocol::Nvme { .. } | SessionProtocol::Iscsi { .. } => Vec::new(),
+        _ => Vec::new(),
     }
 }
 

@@ -6,13 +6,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use block::OpKind;
 use serde::{Deserialize, Serialize};
 use server::{
-    Availability, Capacity, DhChapHash, DhGroupPolicy, HostName, IoStatistics, Place, PortalAuth,
-    PortalDefinition, PortalInfo, Protocol, ServerError, SessionId, SessionInfo, SessionProtocol,
-    TargetInfo, TargetName, TlsPolicy, Transport, VolumeInfo, VolumeName, Warning,
+    Availability, Capacity, DhChapHash, DhGroupPolicy, HostName, IoStatistics, IscsiConnection,
+    Place, PortalAuth, PortalDefinition, PortalInfo, Protocol, ServerError, SessionId, SessionInfo,
+    SessionProtocol, TargetInfo, TargetName, TlsPolicy, Transport, VolumeInfo, VolumeName, Warning,
 };
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::brp_views::BrpSessionView;
 use super::cache_view::CacheView;
 use super::iscsi_views::{IscsiConnectionView, IscsiSessionView, isid_text};
 use super::lost::Contents;
@@ -309,7 +310,7 @@ pub struct SessionView {
     pub peer: String,
     /// The local address of the connection.
     pub local: String,
-    /// The transport: `nvme+tcp`, `nvme+rdma`, `iscsi`, `iser` or `nfs`.
+    /// The transport: `nvme+tcp`, `nvme+rdma`, `iscsi`, `iser`, `nfs`, `nfs+rdma` or `brp`.
     pub transport: String,
     /// The controller ID, for NVMe.
     pub controller: Option<u16>,
@@ -318,6 +319,9 @@ pub struct SessionView {
     /// What a session of NFS is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nfs: Option<NfsSessionView>,
+    /// What a session of BRP is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub brp: Option<BrpSessionView>,
     /// How many connections (queues) it has.
     pub connections: usize,
     /// When it began, in seconds since 1970.
@@ -678,61 +682,66 @@ fn referral_view(referral: Portal) -> ReferralView {
 }
 
 fn session_view(info: &SessionInfo) -> SessionView {
-    let (mut controller, mut iscsi, mut nfs) = (None, None, None);
-    let transport = match &info.protocol {
-        SessionProtocol::Nvme {
-            transport,
-            controller: id,
-        } => {
-            controller = Some(*id);
-            *transport
-        }
+    let (mut controller, mut iscsi, mut nfs, mut brp) = (None, None, None, None);
+    match &info.protocol {
+        SessionProtocol::Nvme { controller: id, .. } => controller = Some(*id),
         SessionProtocol::Nfs {
-            transport,
             shares,
             operations,
             clients,
+            ..
         } => {
             nfs = Some(NfsSessionView::new(shares, operations, clients));
-            *transport
+        }
+        SessionProtocol::Brp {
+            unit,
+            tags,
+            hold,
+            is_resumed,
+            ..
+        } => {
+            brp = Some(BrpSessionView::new(*unit, *tags, *hold, *is_resumed));
         }
         SessionProtocol::Iscsi {
-            transport,
             isid,
             tsih,
             state,
             parameters,
             connections,
+            ..
         } => {
-            let connections = connections.iter().map(|connection| IscsiConnectionView {
-                cid: connection.cid,
-                peer: connection.peer.to_string(),
-                local: connection.local.to_string(),
-                parameters: keys(&connection.parameters),
-            });
             iscsi = Some(IscsiSessionView {
                 isid: isid_text(*isid),
                 tsih: *tsih,
                 state: (*state).into(),
-                connections: connections.collect(),
+                connections: connections.iter().map(iscsi_connection_view).collect(),
                 parameters: keys(parameters),
             });
-            *transport
         }
-    };
+    }
     SessionView {
         id: info.id.0,
         target: info.target.as_ref().map(ToString::to_string),
         host: info.host.to_string(),
         peer: info.peer.to_string(),
         local: info.local.to_string(),
-        transport: transport.scheme().to_owned(),
+        transport: info.protocol.transport().scheme().to_owned(),
         controller,
         iscsi,
         nfs,
+        brp,
         connections: info.connections,
         since_unix_s: unix_s(info.since),
         statistics: StatisticsView::from(&info.statistics),
+    }
+}
+
+fn iscsi_connection_view(connection: &IscsiConnection) -> IscsiConnectionView {
+    IscsiConnectionView {
+        cid: connection.cid,
+        peer: connection.peer.to_string(),
+        local: connection.local.to_string(),
+        parameters: keys(&connection.parameters),
     }
 }
 

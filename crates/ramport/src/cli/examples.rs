@@ -127,6 +127,8 @@ Examples:
     ramport portal create nvme+rdma://192.0.2.1:4420?rdma=hw
   iSCSI over RDMA (iSER):
     ramport portal create iser://192.0.2.1:3260
+  BRP, for ramport itself on other machines (`ramport bench`, volumes of kind remote):
+    ramport portal create brp://192.0.2.1:4424
   NFS:
     ramport portal create nfs://192.0.2.1:2049
   For hosts with secrets only, for discovery too:

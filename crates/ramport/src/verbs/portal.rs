@@ -194,10 +194,11 @@ fn show(daemon: &Daemon, portal: &PortalView) -> Result<(), Failure> {
 /// Which hosts have to authenticate at a portal.
 fn authentication(portal: &PortalView) -> &'static str {
     let url = portal.url.parse::<Portal>();
-    let is_nfs = url.is_ok_and(|Portal(portal)| portal.transport.is_nfs());
+    let transport = url.map(|Portal(portal)| portal.transport);
     match (portal.require_auth, portal.open) {
         (true, _) => "required",
-        (false, true) if is_nfs => "client addresses",
+        (false, true) if transport.is_ok_and(server::Transport::is_nfs) => "client addresses",
+        (false, true) if transport == Ok(server::Transport::Brp) => "names and addresses",
         (false, true) => "open to anyone",
         (false, false) => "not required",
     }

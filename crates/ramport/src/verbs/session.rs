@@ -7,7 +7,7 @@ use super::words::statistics;
 use crate::cli::SessionVerb;
 use crate::failure::Failure;
 use crate::output::{self, Tone, paint};
-use crate::units::{age, paths};
+use crate::units::{age, paths, span};
 
 pub(super) fn run(daemon: &Daemon, verb: &SessionVerb) -> Result<(), Failure> {
     match verb {
@@ -70,6 +70,17 @@ fn show(daemon: &Daemon, session: &SessionView) -> Result<(), Failure> {
         fields.push(("state", state(session).to_owned()));
         fields.push(("isid", iscsi.isid.clone()));
         fields.push(("tsih", iscsi.tsih.to_string()));
+    }
+    if let Some(brp) = &session.brp {
+        fields.push(("unit", brp.unit.to_string()));
+        fields.push(("tags", brp.tags.to_string()));
+        fields.push(("kept for", span(brp.hold_ms / 1000)));
+        let began = if brp.resumed {
+            "with a lost connection's commands"
+        } else {
+            "as a new one"
+        };
+        fields.push(("began", began.to_owned()));
     }
     fields.extend([
         ("connections", session.connections.to_string()),

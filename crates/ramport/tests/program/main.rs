@@ -3,6 +3,7 @@
 mod apply;
 mod backup;
 mod bench;
+mod brp;
 mod caches;
 mod completion;
 mod connect_line;

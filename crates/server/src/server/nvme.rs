@@ -26,7 +26,7 @@ use super::targets::Service;
 use super::{Core, State};
 use crate::capacity::CONNECTION_BYTES;
 use crate::names::DISCOVERY_NQN;
-use crate::{Protocol, RdmaInfo, TlsPolicy};
+use crate::{RdmaInfo, TlsPolicy};
 use backend::{ConnectionBackend, transport_type};
 
 /// A portal that speaks NVMe, over TCP or over RDMA.
@@ -103,9 +103,7 @@ impl Core {
     pub(super) fn publish_to_nvme(&self, state: &State) {
         let mut records = Vec::new();
         let portals = state.portals.iter();
-        for (portal, entry) in
-            portals.filter(|(portal, _)| portal.transport.protocol() == Some(Protocol::Nvme))
-        {
+        for (portal, entry) in portals.filter(|(portal, _)| portal.transport.is_nvme()) {
             let record = DiscoveryRecord {
                 kind: SubsystemType::Current,
                 subsystem_nqn: nqn_field(DISCOVERY_NQN),

@@ -7,6 +7,7 @@ use fabric::runtime::MessageAcceptor;
 use net::{Acceptor, ListenerId};
 use nvme::controller::PortalNumber;
 
+use super::brp::BrpPortal;
 use super::iscsi::{IscsiPortal, IscsiPortalId};
 use super::nfs::{NfsPortal, NfsPortalId};
 use super::nvme::{NvmePortal, NvmePortalId};
@@ -64,7 +65,7 @@ impl Server {
         if portal.tls != TlsPolicy::Off && portal.transport != Transport::NvmeTcp {
             return Err(ServerError::NoTls(portal));
         }
-        if portal.auth == PortalAuth::Required && portal.transport.is_nfs() {
+        if portal.auth == PortalAuth::Required && !portal.transport.authenticates() {
             return Err(ServerError::NoAuthentication(portal));
         }
         self.forget_failed_portals();
@@ -160,6 +161,10 @@ impl Server {
             Transport::Iser => return self.listen_over_rdma(portal, iscsi(core)),
             Transport::Nfs => Arc::new(nfs(core)),
             Transport::NfsRdma => return self.listen_over_rdma(portal, nfs(core)),
+            Transport::Brp => {
+                let (transport, totals) = (portal.transport, Arc::clone(totals));
+                Arc::new(BrpPortal::new(core, port, transport, totals))
+            }
         };
         let listened = self.shared.reactors.listen(portal.address, acceptor);
         let (listener, address) = listened.map_err(|source| ServerError::Listen {
@@ -239,6 +244,9 @@ fn warn_of_strangers(portal: &PortalDefinition) {
     let message = match portal.transport {
         Transport::Nfs | Transport::NfsRdma => {
             "other machines reach this portal, whose shares know clients by address alone (sec=sys); keep it on a trusted network"
+        }
+        Transport::Brp => {
+            "other machines reach this portal, whose hosts are known by the name that they give and by address alone; keep it on a trusted network"
         }
         Transport::NvmeTcp => {
             "other machines reach this portal without authentication or TLS; require one with `ramport portal set URL --require-auth on` or `--tls required`"

@@ -2,7 +2,7 @@
 //! server.
 
 use super::{Server, State};
-use crate::{PortalAuth, PortalDefinition, Protocol, RdmaChoice, ServerError};
+use crate::{PortalAuth, PortalDefinition, RdmaChoice, ServerError};
 
 /// The most referrals.
 const REFERRALS_MAX: usize = 256;
@@ -47,7 +47,7 @@ impl State {
         if referral.auth != PortalAuth::default() {
             return Err(ServerError::NoAuthentication(referral));
         }
-        if referral.transport.protocol() != Some(Protocol::Nvme) {
+        if !referral.transport.is_nvme() {
             return Err(ServerError::ReferralProtocol(referral));
         }
         if self.portals.keys().any(|open| open.is_beside(&referral)) {

@@ -60,9 +60,7 @@ impl Service {
     /// Ends every session for good.
     fn remove(&self) {
         match self {
-            Self::Nvme(target) => {
-                target.with(nvme::controller::Subsystem::delete_all_controllers);
-            }
+            Self::Nvme(target) => target.remove(),
             Self::Iscsi(target) => target.remove(),
         }
     }
