@@ -4,6 +4,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use block::{Blocks, Extent, Lba};
+use brp::tcp::TargetSession as BrpSession;
+use brp::testing::{TestBackend as BrpBackend, TestTarget as BrpTarget};
+use brp::wire::{Command, Features, Flags, Login, Operation};
 use iscsi::iser::TargetConfig;
 use iscsi::iser::wire::Tag;
 use iscsi::tcp::TargetSession;
@@ -29,6 +33,7 @@ pub fn command_loop(protocol: Protocol, is_read: bool) -> Box<dyn FnMut()> {
         Protocol::NvmeRdma => nvme_rdma(is_read),
         Protocol::Iscsi => iscsi(is_read),
         Protocol::Iser => iser(is_read),
+        Protocol::Brp => brp(is_read),
     }
 }
 
@@ -63,6 +68,47 @@ fn nvme_tcp(is_read: bool) -> Box<dyn FnMut()> {
         out.consume(out.len_bytes());
         assert_eq!(io.backend.completed.len(), 1, "each command is answered");
         io.backend.completed.clear();
+    })
+}
+
+/// Write data come in the command.
+fn brp(is_read: bool) -> Box<dyn FnMut()> {
+    let target = BrpTarget::new(volume());
+    let now = Instant::now();
+    let mut backend = BrpBackend::new(&target);
+    let mut session = BrpSession::new(now, brp::target::TargetConfig::default());
+    let mut login = Login::new("nqn.h", "nqn.t", 1).expect("short names");
+    login.tags.set(1);
+    login.features.set(Features::ANY_ORDER.0);
+    login.transfer_max_bytes.set(1 << 20);
+    let mut out = SendList::with_capacity(1 << 20);
+    session
+        .handle_bytes(now, login.as_bytes(), &mut backend)
+        .expect("a good login");
+    let extent = Extent::new(Lba(0), Blocks(BLOCKS.into()));
+    let operation = if is_read {
+        Operation::Read
+    } else {
+        Operation::Write
+    };
+    let mut command = Command::new(operation, Flags::default(), extent);
+    let data_bytes = if is_read { 0 } else { LEN_BYTES };
+    command.data_bytes.set(data_bytes as u32);
+    let mut message = command.as_bytes().to_vec();
+    let header_bytes = message.len();
+    message.resize(header_bytes + data_bytes, 7);
+    let mut sequence = 0;
+    Box::new(move || {
+        sequence += 1;
+        command.sequence.set(sequence);
+        message[..header_bytes].copy_from_slice(command.as_bytes());
+        session
+            .handle_bytes(now, &message, &mut backend)
+            .expect("a good command");
+        session.poll_transmit(now, &mut backend, &mut out);
+        out.consume(out.len_bytes());
+        assert_eq!(backend.completed.len(), 1, "each command is answered");
+        backend.completed.clear();
     })
 }
 

@@ -9,7 +9,7 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 
 use crate::model::{Model, ReadId, WriteId, ZEROS, fill};
-use crate::path::{BLOCK_BYTES, DEPTH, Path, Request, TRANSFER_BLOCKS_MAX};
+use crate::path::{AfterCut, BLOCK_BYTES, DEPTH, Path, Request, TRANSFER_BLOCKS_MAX};
 
 /// Blocks of the part of the volume that a host uses.
 pub(crate) const PART_BLOCKS: u64 = 1024;
@@ -87,13 +87,16 @@ impl Host {
         }
     }
 
-    /// The network breaks for this host: the outcomes of writes in flight are unknown.
+    /// The network breaks for this host: the outcomes of writes in flight are unknown, unless its path goes on.
     pub(crate) fn cut(&mut self, now: Instant, model: &mut Model) {
         let Some(mut path) = self.path.take() else {
             return;
         };
-        path.cut(now);
         self.cuts += 1;
+        if path.cut(now) == AfterCut::GoesOn {
+            self.path = Some(path);
+            return;
+        }
         for job in std::mem::take(&mut self.jobs).into_values() {
             match job {
                 Job::Read(read, _) => model.forget_read(read),

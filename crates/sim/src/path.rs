@@ -1,5 +1,6 @@
 //! The way of one host to the volume: both ends of a protocol, and the network between them.
 
+mod brp;
 mod iscsi;
 mod iser;
 mod link;
@@ -11,6 +12,7 @@ use std::time::Instant;
 use block::{Completion, Extent, Unmap};
 use rand::rngs::SmallRng;
 
+pub(crate) use self::brp::BrpPath;
 pub(crate) use self::iscsi::IscsiPath;
 pub(crate) use self::iser::IserPath;
 pub(crate) use self::nvme_rdma::NvmeRdmaPath;
@@ -62,5 +64,14 @@ pub(crate) trait Path {
     fn complete(&mut self, now: Instant, completion: Completion);
 
     /// The network breaks: data in flight are lost, and both ends are notified at once.
-    fn cut(&mut self, now: Instant);
+    fn cut(&mut self, now: Instant) -> AfterCut;
+}
+
+/// What becomes of a path whose connection was cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AfterCut {
+    /// It has ended: the outcomes of its requests are unknown.
+    Ended,
+    /// It carries its requests out on another connection.
+    GoesOn,
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use block::testing::{LateVolume, Lateness};
 use block::{BlockSize, Status, Volume};
+use brp::testing::TestTarget as BrpTarget;
 use iscsi::Digest;
 use iscsi::testing::TestTarget;
 use memory::{Budget, Provision};
@@ -20,7 +21,7 @@ use volume::{ByteSize, Managed, ManagedVolume as _, RamVolume, VolumeSpec};
 
 use crate::host::{Host, PART_BLOCKS};
 use crate::model::Model;
-use crate::path::{Ends, IscsiPath, IserPath, NvmeRdmaPath, NvmeTcpPath, Path};
+use crate::path::{BrpPath, Ends, IscsiPath, IserPath, NvmeRdmaPath, NvmeTcpPath, Path};
 
 /// How often something moves for each thing that a host does.
 const SHUFFLES_PER_STEP: usize = 8;
@@ -38,11 +39,19 @@ pub enum Protocol {
     Iscsi,
     /// iSER.
     Iser,
+    /// BRP over TCP.
+    Brp,
 }
 
 impl Protocol {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::NvmeTcp, Self::NvmeRdma, Self::Iscsi, Self::Iser];
+    pub const ALL: [Self; 5] = [
+        Self::NvmeTcp,
+        Self::NvmeRdma,
+        Self::Iscsi,
+        Self::Iser,
+        Self::Brp,
+    ];
 }
 
 /// What a run is to do.
@@ -135,6 +144,7 @@ struct Target {
     volume: Arc<dyn Volume>,
     subsystem: Arc<Mutex<Subsystem>>,
     iscsi: TestTarget,
+    brp: Arc<BrpTarget>,
     /// How many NVMe connections there were.
     connections: u64,
 }
@@ -263,6 +273,7 @@ impl Target {
             subsystem: Arc::new(Mutex::new(
                 subsystem(Arc::clone(&volume) as Arc<dyn Volume>),
             )),
+            brp: BrpTarget::new(Arc::clone(&volume)),
             iscsi: TestTarget::over(vec![Arc::clone(&volume)], Vec::new()),
             volume,
             connections: 0,
@@ -296,6 +307,10 @@ impl Target {
                 Box::new(IscsiPath::new(&self.iscsi, volume, host, digest))
             }
             Protocol::Iser => Box::new(IserPath::new(&self.iscsi, now, host)),
+            Protocol::Brp => {
+                let volume = Arc::clone(&self.volume);
+                Box::new(BrpPath::new(now, &self.brp, volume, host))
+            }
         }
     }
 }

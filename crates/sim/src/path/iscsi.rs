@@ -13,7 +13,7 @@ use scsi::host::{Command, CommandKey, Outcome, io};
 use session::{BufferRange, Buffers, SendList};
 
 use super::link::{HostEnd, Link};
-use super::{BLOCK_BYTES, DEPTH, Done, Path, Request, SLOT_BYTES};
+use super::{AfterCut, BLOCK_BYTES, DEPTH, Done, Path, Request, SLOT_BYTES};
 
 impl HostEnd for Session {
     type Outcome = Outcome;
@@ -123,7 +123,8 @@ impl Path for IscsiPath {
         self.link.complete(now, completion);
     }
 
-    fn cut(&mut self, now: Instant) {
+    fn cut(&mut self, now: Instant) -> AfterCut {
         self.link.cut(now);
+        AfterCut::Ended
     }
 }

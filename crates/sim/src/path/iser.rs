@@ -13,7 +13,7 @@ use scsi::host::Transfer;
 use session::Session as _;
 
 use super::iscsi::command;
-use super::{DEPTH, Done, Path, Request, SLOT_BYTES};
+use super::{AfterCut, DEPTH, Done, Path, Request, SLOT_BYTES};
 
 /// Flags of a SCSI Command: F, R and W.
 const FINAL: u8 = 0x80;
@@ -127,8 +127,9 @@ impl Path for IserPath {
         self.bed.complete(completion);
     }
 
-    fn cut(&mut self, now: Instant) {
+    fn cut(&mut self, now: Instant) -> AfterCut {
         let bed = &mut self.bed;
         bed.session.handle_close(now, &mut bed.backend);
+        AfterCut::Ended
     }
 }

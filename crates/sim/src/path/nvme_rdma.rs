@@ -14,7 +14,7 @@ use rand::rngs::SmallRng;
 use session::{BufferRange, Session};
 
 use super::nvme_tcp::{Ends, command};
-use super::{DEPTH, Done, Path, Request, SLOT_BYTES};
+use super::{AfterCut, DEPTH, Done, Path, Request, SLOT_BYTES};
 
 const ADMIN_ENTRIES: u16 = 32;
 
@@ -109,9 +109,10 @@ impl Path for NvmeRdmaPath {
         self.io.complete(completion);
     }
 
-    fn cut(&mut self, now: Instant) {
+    fn cut(&mut self, now: Instant) -> AfterCut {
         for host in [&mut self.io, &mut self.admin] {
             host.session.handle_close(now, &mut host.backend);
         }
+        AfterCut::Ended
     }
 }

@@ -19,7 +19,7 @@ use rand::rngs::SmallRng;
 use session::SendList;
 
 use super::link::HostEnd;
-use super::{BLOCK_BYTES, DEPTH, Done, Path, Request, SLOT_BYTES};
+use super::{AfterCut, BLOCK_BYTES, DEPTH, Done, Path, Request, SLOT_BYTES};
 
 const NSID: Nsid = Nsid(1);
 
@@ -229,10 +229,11 @@ impl Path for NvmeTcpPath {
         }
     }
 
-    fn cut(&mut self, now: Instant) {
+    fn cut(&mut self, now: Instant) -> AfterCut {
         if let Some(io) = self.io() {
             io.cut(now);
         }
         self.admin.cut(now);
+        AfterCut::Ended
     }
 }
