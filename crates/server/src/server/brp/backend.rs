@@ -13,7 +13,7 @@ use ::brp::wire::{LoginStatus, SessionId, Status};
 use ::nvme::controller::{Gate, Permit, WakeToken};
 use ::nvme::wire::Nsid;
 use block::{Access, HostIdentity, Pinned};
-use net::{Accepted, Attachment, CloseReason, Reactors};
+use net::{Accepted, Attachment, CloseReason, LoginProgress, Reactors};
 use rustix::rand::{GetRandomFlags, getrandom};
 use session::SourceId;
 use volume::Charge;
@@ -336,8 +336,12 @@ impl Attachment for BrpBackend {
         binding.member.standing() != Standing::Ended && now.is_none_or(|now| now.part.read.is_ok())
     }
 
-    fn is_admitted(&self) -> bool {
-        self.binding.is_some()
+    fn login_progress(&self) -> LoginProgress {
+        if self.binding.is_some() {
+            LoginProgress::Admitted
+        } else {
+            LoginProgress::Pending
+        }
     }
 
     fn handle_sent(&mut self, now: Instant) {
