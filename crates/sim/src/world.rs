@@ -273,7 +273,7 @@ impl Target {
             subsystem: Arc::new(Mutex::new(
                 subsystem(Arc::clone(&volume) as Arc<dyn Volume>),
             )),
-            brp: BrpTarget::new(Arc::clone(&volume)),
+            brp: BrpTarget::new(volume.clone()),
             iscsi: TestTarget::over(vec![Arc::clone(&volume)], Vec::new()),
             volume,
             connections: 0,
