@@ -175,7 +175,7 @@ impl Sessions {
     }
 
     /// Begins a session, whose record is with the connection of `member`.
-    pub(crate) fn begin(&self, member: Arc<Member>, charge: Charge) -> Result<(), LoginStatus> {
+    pub(crate) fn begin(&self, member: &Arc<Member>, charge: Charge) -> Result<(), LoginStatus> {
         let mut inner = lock(&self.inner);
         if inner.is_removed {
             return Err(LoginStatus::NoTarget);
@@ -184,7 +184,7 @@ impl Sessions {
             host: member.facts.host.clone(),
             unit: member.facts.unit,
             _charge: charge,
-            place: Place::Attached(Arc::clone(&member), None),
+            place: Place::Attached(Arc::clone(member), None),
         };
         inner.sessions.insert(member.facts.session, session);
         Ok(())
@@ -226,9 +226,10 @@ impl Sessions {
     pub(crate) fn detach(&self, now: Instant, member: &Arc<Member>, record: SessionRecord) {
         let mut inner = lock(&self.inner);
         inner.forget_expired(now);
-        let Some(waiting) = inner.waiting_for(member) else {
+        if !inner.is_attached(member) {
             return;
-        };
+        }
+        let waiting = inner.waiting_for(member);
         let id = member.facts.session;
         let waits = waiting.map_or(Duration::ZERO, |_| WAITING_MAX);
         let hold = member.facts.hold.max(waits);
@@ -251,12 +252,14 @@ impl Sessions {
     /// The session of `member` has ended: nothing is kept of it.
     pub(crate) fn forget(&self, member: &Arc<Member>) {
         let mut inner = lock(&self.inner);
-        if let Some(waiting) = inner.waiting_for(member) {
-            inner.sessions.remove(&member.facts.session);
-            drop(inner);
-            if let Some(waiting) = waiting {
-                self.handle.wake(waiting);
-            }
+        if !inner.is_attached(member) {
+            return;
+        }
+        let waiting = inner.waiting_for(member);
+        inner.sessions.remove(&member.facts.session);
+        drop(inner);
+        if let Some(waiting) = waiting {
+            self.handle.wake(waiting);
         }
     }
 
@@ -283,11 +286,20 @@ pub(crate) struct Asked<'a> {
 }
 
 impl Inner {
-    /// The connection that waits for the record, if `member` has it.
-    fn waiting_for(&self, member: &Arc<Member>) -> Option<Option<ConnectionId>> {
-        match &self.sessions.get(&member.facts.session)?.place {
-            Place::Attached(attached, waiting) if Arc::ptr_eq(attached, member) => Some(*waiting),
-            _ => None,
+    /// Whether the record is with the connection of `member`.
+    fn is_attached(&self, member: &Arc<Member>) -> bool {
+        let session = self.sessions.get(&member.facts.session);
+        session.is_some_and(|session| match &session.place {
+            Place::Attached(attached, _) => Arc::ptr_eq(attached, member),
+            Place::Detached { .. } => false,
+        })
+    }
+
+    /// The connection that waits for the record of `member`.
+    fn waiting_for(&self, member: &Member) -> Option<ConnectionId> {
+        match self.sessions.get(&member.facts.session)?.place {
+            Place::Attached(_, waiting) => waiting,
+            Place::Detached { .. } => None,
         }
     }
 

@@ -172,13 +172,11 @@ impl SessionPlan for Restored {
     ) -> Result<Box<dyn QueueConnection>, ConnectError> {
         let legacy = &self.legacies[usize::from(index)];
         let before = legacy.take();
-        let logged_in = match &before {
-            Some(resumption) => self.resume(resumption),
-            None => {
-                let new = self.plan.log_in(None);
-                new.map(|(address, connection)| (address, connection, Vec::new()))
-            }
+        let begin = || {
+            let new = self.plan.log_in(None);
+            new.map(|(address, connection)| (address, connection, Vec::new()))
         };
+        let logged_in = before.as_ref().map_or_else(begin, |it| self.resume(it));
         let checked = logged_in.and_then(|(address, connection, unknown)| {
             self.check(address, &connection)?;
             Ok((connection, unknown))

@@ -153,7 +153,7 @@ impl BrpBackend {
         let record = SessionRecord::new(session, facts.tags);
         let facts = Facts { session, ..facts };
         let member = Member::new(facts, access, self.core.handle.clone());
-        let begun = target.brp().begin(Arc::clone(&member), charge);
+        let begun = target.brp().begin(&member, charge);
         begun.map_err(|status| Rejection::new(status, "the target was removed"))?;
         Ok((record, member))
     }
