@@ -59,6 +59,7 @@ impl Fixture {
                 4420,
                 "?ns=1&rdma=soft&local=127.0.55.2",
             ),
+            Transport::Brp => ("nqn.2026-11.com.example:early", 0, "?unit=1"),
             Transport::Nfs | Transport::NfsRdma => panic!("NFS has no volumes"),
         };
         fixture::offer(&server, target, "rd0", HostPolicy::Local);
@@ -152,7 +153,12 @@ fn save(folder: &Folder, transport: Transport) -> std::path::PathBuf {
 
 #[test]
 fn hosts_use_a_volume_while_it_is_restored() {
-    for transport in [Transport::NvmeTcp, Transport::NvmeRdma, Transport::Iscsi] {
+    for transport in [
+        Transport::NvmeTcp,
+        Transport::NvmeRdma,
+        Transport::Iscsi,
+        Transport::Brp,
+    ] {
         let folder = Folder::new();
         let file = save(&folder, transport);
         let (mut it, loader) = Fixture::new(transport, Some(&file));

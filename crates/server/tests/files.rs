@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use block::testing::{Folder, skip};
 use block::{BlockSize, Blocks, Extent, Lba, Status, Unmap};
+use brp::wire::Status as BrpStatus;
 use initiator::{
     CommandError, Device, DeviceOptions, Operation, Queue, Request, Slot, WaitStrategy,
 };
@@ -114,6 +115,7 @@ fn target_of(transport: Transport) -> (&'static str, &'static str) {
     match transport {
         Transport::Iscsi | Transport::Iser => (IQN, "/0"),
         Transport::NvmeTcp | Transport::NvmeRdma => (NQN, "?ns=1"),
+        Transport::Brp => (NQN, "?unit=1"),
         Transport::Nfs | Transport::NfsRdma => panic!("NFS has no volumes"),
     }
 }
@@ -136,7 +138,7 @@ fn attach(server: &Server, transport: Transport, volume: &str) -> (Device, Queue
 }
 
 fn over_each_protocol(test: impl Fn(Transport)) {
-    for transport in [Transport::NvmeTcp, Transport::Iscsi] {
+    for transport in [Transport::NvmeTcp, Transport::Iscsi, Transport::Brp] {
         test(transport);
     }
 }
@@ -357,6 +359,7 @@ fn a_lack_of_space_is_told_in_the_words_of_each_protocol() {
         let failed = results.find_map(Result::err);
         match failed.expect("there is space for 1 MiB") {
             CommandError::Status(given) => assert_eq!(given, Status::CapacityExceeded.into()),
+            CommandError::Brp(given) => assert_eq!(given, BrpStatus::CapacityExceeded),
             CommandError::Scsi(CommandFailure::Status { sense, .. }) => {
                 let expected = Sense::of_volume(Status::CapacityExceeded);
                 let given = sense.expect("CHECK CONDITION has sense data");

@@ -53,7 +53,7 @@ impl Fixture {
     fn new(transport: Transport) -> Self {
         let target = match transport {
             Transport::Iscsi | Transport::Iser => IQN,
-            Transport::NvmeTcp | Transport::NvmeRdma => NQN,
+            Transport::NvmeTcp | Transport::NvmeRdma | Transport::Brp => NQN,
             Transport::Nfs | Transport::NfsRdma => panic!("NFS has no volumes"),
         };
         let spec = VolumeSpec::thin(ByteSize(MIB));
@@ -68,7 +68,7 @@ impl Fixture {
         fixture::offer(&server, target, "late", HostPolicy::Local);
         let (server_at, host_at) = addresses();
         let port = match transport {
-            Transport::NvmeTcp | Transport::Iscsi | Transport::Nfs => 0,
+            Transport::NvmeTcp | Transport::Iscsi | Transport::Nfs | Transport::Brp => 0,
             Transport::NvmeRdma => 4420,
             Transport::Iser => 3260,
             Transport::NfsRdma => 20_049,
@@ -78,6 +78,7 @@ impl Fixture {
         let at_portal = |query| Initiator::connect(&format!("{portal}/{target}{query}"));
         let host: Box<dyn Host> = match transport {
             Transport::NvmeTcp => Box::new(at_portal("?ns=1")),
+            Transport::Brp => Box::new(at_portal("?unit=1")),
             Transport::NvmeRdma => {
                 let query = &format!("?ns=1&rdma=soft&local={host_at}");
                 Box::new(at_portal(query))
