@@ -11,6 +11,8 @@
 //!                                                                                                 with the same number
 //! ```
 
+mod common;
+
 use block::{Blocks, Extent, Lba, Unmap};
 use session::BufferRange;
 
@@ -18,6 +20,9 @@ use crate::wire::{
     Command, Features, Flags, Login, LoginReply, LoginStatus, Operation, ReplyFlags, SessionId,
     Status, TAGS_MAX, VERSION,
 };
+
+pub use common::HostError;
+pub(crate) use common::{Common, State};
 
 /// A command and where its data are.
 #[derive(Clone, Copy, Debug)]

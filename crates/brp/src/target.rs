@@ -20,15 +20,19 @@ mod backend;
 mod commands;
 pub(crate) mod connection;
 mod data;
+mod join;
+mod merge;
 mod record;
 mod slot;
 mod waiting;
 mod work;
 
 pub use backend::{Backend, Completed, LogIn, LoginRequest, Permission, Standing, UnitRef};
-pub(crate) use commands::{Begun, Commands, Payload};
+pub(crate) use commands::{Begun, Commands, Given};
 pub use connection::{SessionError, TargetConfig};
+pub use merge::Merge;
 pub use record::SessionRecord;
+pub(crate) use slot::Payload;
 
 /// A command in flight, by its tag: an index of the session's slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

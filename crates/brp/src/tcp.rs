@@ -6,5 +6,5 @@ mod host;
 mod stream;
 mod target;
 
-pub use host::{HostError, HostSession};
+pub use host::HostSession;
 pub use target::TargetSession;

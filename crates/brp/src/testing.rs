@@ -3,6 +3,10 @@
 mod backend;
 pub mod fuzz;
 mod link;
+mod rdma_link;
+#[cfg(test)]
+mod tests;
 
 pub use backend::{TestBackend, TestTarget};
-pub use link::TcpLink;
+pub use link::{Link, Setup, TcpLink};
+pub use rdma_link::{HostMemory, RdmaLink};

@@ -10,7 +10,7 @@ mod status;
 pub use command::{Command, Descriptor, Flags, Operation};
 pub use login::{
     ConnectionReply, ConnectionRequest, Features, HOST_FIELDS_BYTES, Login, LoginReply,
-    NAME_BYTES_MAX, NameField, ReplyFlags, SessionId,
+    NAME_BYTES_MAX, NameField, ReplyFlags, SessionId, Step,
 };
 pub use short::{EventCode, Short};
 pub use status::{LoginStatus, Status, Violation};
@@ -23,8 +23,10 @@ pub const MAGIC: [u8; 4] = *b"BRP1";
 pub const TAGS_MAX: u16 = 1024;
 /// The most descriptors of a command (RDMA).
 pub const DESCRIPTORS_MAX: u16 = 4;
-/// Receives that a target keeps posted beside one for each tag (BRP-9).
+/// Receives that each end keeps posted beside one for each tag (BRP-9).
 pub const RECEIVES_EXTRA: u16 = 4;
+/// The longest data of REPLIES over TCP in bytes (BRP-37).
+pub const STREAM_REPLIES_MAX_BYTES: u32 = 32 << 10;
 
 /// The kind of a message: its first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +46,8 @@ pub enum Kind {
     Data = 0x13,
     /// The host gives a command up.
     Abort = 0x14,
+    /// Several replies with their data (step 3).
+    Replies = 0x15,
     /// Is the other end there?
     Ping = 0x30,
     /// It is.
@@ -67,6 +71,7 @@ impl Kind {
             0x12 => Self::Pull,
             0x13 => Self::Data,
             0x14 => Self::Abort,
+            0x15 => Self::Replies,
             0x30 => Self::Ping,
             0x31 => Self::Pong,
             0x32 => Self::Event,
@@ -93,7 +98,7 @@ impl Kind {
     pub const fn is_of_host(self) -> bool {
         !matches!(
             self,
-            Self::LoginReply | Self::Reply | Self::Pull | Self::Event
+            Self::LoginReply | Self::Reply | Self::Replies | Self::Pull | Self::Event
         )
     }
 
@@ -103,6 +108,7 @@ impl Kind {
             self,
             Self::LoginReply
                 | Self::Reply
+                | Self::Replies
                 | Self::Pull
                 | Self::Event
                 | Self::Ping

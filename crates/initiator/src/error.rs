@@ -4,8 +4,8 @@ mod rdma;
 
 use std::{fmt, io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
+use brp::host::HostError as BrpHostError;
 use brp::host::LoginError as BrpLoginError;
-use brp::tcp::HostError as BrpHostError;
 use brp::wire::LoginStatus;
 use fabric::verbs::QpFailure;
 use iscsi::initiator::SessionError;

@@ -5,11 +5,12 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::time::Instant;
 
 use block::{ByteRange, Extent, Op, OpKind, ReadDest};
-use session::{Admitted, Leases, Placement};
+use session::{Admitted, Leases, Placement, RemoteBuffer};
 
 use super::backend::{Backend, Completed};
+use super::merge::{Merge, Merger};
 use super::record::{Arrival, Progress};
-use super::slot::{Slot, Stage, allowed};
+use super::slot::{Payload, Slot, Stage, allowed};
 use super::{SessionRecord, Tag};
 use crate::wire::{Command, Features, Operation, SessionId, Short, Status, Violation};
 
@@ -31,6 +32,7 @@ pub(crate) struct Commands {
     /// Commands that the host may have in flight (BRP-21).
     credits: u16,
     limits: Limits,
+    pub(super) merger: Merger,
     /// Empty buffers, for pieces of blocks.
     spare: Vec<Vec<u8>>,
     /// The last known instant.
@@ -43,11 +45,38 @@ pub(crate) struct Commands {
 
 /// The bounds of commands, as the login has granted them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::struct_field_names,
+    reason = "each is a bound in bytes, as in LOGIN_REPLY"
+)]
 pub(crate) struct Limits {
     /// The longest transfer in bytes.
     pub(crate) transfer_max_bytes: u32,
     /// The most data of one side of a COMPARE_AND_WRITE in bytes.
     pub(crate) compare_max_bytes: u32,
+    /// The most data inside a reply over RDMA in bytes.
+    pub(crate) reply_data_max_bytes: u32,
+}
+
+/// Where the data of a new command are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Given<'a> {
+    /// Over TCP: this many bytes are inside the command; if none, they are asked for.
+    Stream(u32),
+    /// Over RDMA: this many bytes are inside the command.
+    Message(u32),
+    /// Over RDMA: in this memory of the host, one stretch at least.
+    Memory(&'a [RemoteBuffer]),
+}
+
+impl Given<'_> {
+    /// Bytes inside the command.
+    const fn inside_bytes(self) -> u32 {
+        match self {
+            Self::Stream(bytes) | Self::Message(bytes) => bytes,
+            Self::Memory(_) => 0,
+        }
+    }
 }
 
 /// What a transport has to do about a new command.
@@ -75,23 +104,6 @@ pub(crate) struct Front {
     pub(crate) payload: Payload,
 }
 
-/// What goes to the host before the reply, or with it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Payload {
-    /// Nothing (more).
-    None,
-    /// Bytes of the volume, whole blocks at a time through [`Commands::copy_front`] or
-    /// [`Commands::place_front`].
-    Blocks {
-        /// How many are left.
-        left_bytes: u32,
-        /// How many there are in all.
-        len_bytes: u32,
-        /// Whether they may be sent from where they lie in the volume.
-        may_place: bool,
-    },
-}
-
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Held {
     until: Instant,
@@ -110,6 +122,7 @@ impl Commands {
         record: SessionRecord,
         connection: u64,
         features: Features,
+        merge: Merge,
         limits: Limits,
     ) -> Self {
         let (session, tags) = (record.session(), record.tags());
@@ -126,6 +139,7 @@ impl Commands {
             in_flight: 0,
             credits: tags,
             limits,
+            merger: Merger::new(features.contains(Features::MERGE).then_some(merge)),
             spare: Vec::new(),
             now,
             leases: Leases::new(connection),
@@ -153,18 +167,30 @@ impl Commands {
         slot.is_some_and(|slot| matches!(slot.stage(), Stage::Receiving | Stage::Keeping))
     }
 
-    /// Handles a command with `inside_bytes` bytes of data inside.
-    pub(crate) fn begin<B: Backend>(
-        &mut self,
-        command: &Command,
-        inside_bytes: u32,
-        backend: &mut B,
-    ) -> Result<Begun, Violation> {
-        let tag = Tag(command.tag.get());
-        let slot = self.slots.get_mut(tag.index()).ok_or(Violation::Tag)?;
+    /// Checks that a command may have this tag (BRP-11).
+    pub(crate) fn check_free(&self, tag: Tag) -> Result<(), Violation> {
+        let slot = self.slots.get(tag.index()).ok_or(Violation::Tag)?;
         if slot.stage() != Stage::Free {
             return Err(Violation::TagInUse);
         }
+        Ok(())
+    }
+
+    /// The most data inside a reply over RDMA in bytes.
+    pub(crate) fn reply_data_max_bytes(&self) -> u32 {
+        self.limits.reply_data_max_bytes
+    }
+
+    /// Handles a command, whose data are as given.
+    pub(crate) fn begin<B: Backend>(
+        &mut self,
+        command: &Command,
+        given: Given<'_>,
+        backend: &mut B,
+    ) -> Result<Begun, Violation> {
+        let tag = Tag(command.tag.get());
+        self.check_free(tag)?;
+        let slot = &mut self.slots[tag.index()];
         let arrival = slot.record.arrival(command)?;
         slot.open(self.now);
         self.in_flight += 1;
@@ -184,8 +210,8 @@ impl Commands {
             return Ok(begun);
         }
         self.slots[tag.index()].is_known = true;
-        Ok(match self.check(tag, inside_bytes, backend) {
-            Ok(admitted) => self.start(tag, admitted, inside_bytes, backend),
+        Ok(match self.check(tag, given, backend) {
+            Ok(admitted) => self.start(tag, admitted, given.inside_bytes(), backend),
             Err(status) => self.reject(tag, status),
         })
     }
@@ -227,7 +253,7 @@ impl Commands {
     fn check<B: Backend>(
         &mut self,
         tag: Tag,
-        inside_bytes: u32,
+        given: Given<'_>,
         backend: &mut B,
     ) -> Result<Admitted, Status> {
         let slot = &mut self.slots[tag.index()];
@@ -243,7 +269,7 @@ impl Commands {
         }
         let range = geometry.byte_range(extent)?;
         slot.len_bytes = data_bytes(slot.operation, range.len, self.limits)?;
-        check_inside(slot, inside_bytes)?;
+        check_data(slot, given, self.limits.reply_data_max_bytes)?;
         if slot.operation == Operation::Read {
             // It is executed when it is sent, after the other received commands.
             unit.volume.prefetch(OpKind::Read, extent);
@@ -354,7 +380,9 @@ impl Commands {
         self.slots[tag.index()].enter(Stage::Done);
         let Some(order) = &mut self.order else {
             self.slots[tag.index()].enter(Stage::Ready);
-            return self.ready.push_back(tag);
+            self.ready.push_back(tag);
+            let ready = self.ready.len();
+            return self.merger.note_ready(self.now, ready, self.in_flight);
         };
         while let Some(&first) = order.front() {
             let slot = &mut self.slots[first.index()];
@@ -364,6 +392,8 @@ impl Commands {
             slot.enter(Stage::Ready);
             self.ready.push_back(first);
             order.pop_front();
+            self.merger
+                .note_ready(self.now, self.ready.len(), self.in_flight);
         }
     }
 
@@ -372,13 +402,15 @@ impl Commands {
         if !self.working.is_empty() {
             return Some(self.now);
         }
-        self.held.peek().map(|Reverse(held)| held.until)
+        let held = self.held.peek().map(|Reverse(held)| held.until);
+        held.into_iter().chain(self.merger.poll_timeout()).min()
     }
 
     /// Continues commands that are executed in pieces, and releases delayed ones.
     pub(crate) fn handle_timeout<B: Backend>(&mut self, now: Instant, backend: &mut B) {
         self.now = now;
         self.turn_cost = 0;
+        self.merger.handle_timeout(now);
         while let Some(Reverse(held)) = self.held.peek() {
             if held.until > now {
                 break;
@@ -395,26 +427,25 @@ impl Commands {
         self.in_flight == 0
     }
 
-    /// Whether a command is ready.
+    /// Whether a command is ready, and its reply does not wait for others.
     pub(crate) fn has_ready(&self) -> bool {
-        !self.ready.is_empty()
+        !self.ready.is_empty() && self.merger.is_open()
     }
 
-    /// The first ready command.
+    /// The first ready command, unless its reply waits for others.
     pub(crate) fn front(&self) -> Option<Front> {
+        if !self.merger.is_open() {
+            return None;
+        }
         let tag = *self.ready.front()?;
-        let slot = &self.slots[tag.index()];
-        let is_read = slot.operation == Operation::Read;
-        let payload = if is_read && !slot.is_failed() && slot.moved_bytes < slot.len_bytes {
-            Payload::Blocks {
-                left_bytes: slot.len_bytes - slot.moved_bytes,
-                len_bytes: slot.len_bytes,
-                may_place: slot.may_place,
-            }
-        } else {
-            Payload::None
-        };
+        let payload = self.slots[tag.index()].payload();
         Some(Front { tag, payload })
+    }
+
+    /// What goes to the host for each ready command, in the order of sending.
+    pub(super) fn ready_payloads(&self) -> impl Iterator<Item = Payload> + '_ {
+        let slots = &self.slots;
+        self.ready.iter().map(|tag| slots[tag.index()].payload())
     }
 
     /// Reads the next bytes of the first ready command, a read, into `dest`: whole blocks. Returns `false` if this
@@ -542,15 +573,34 @@ fn data_bytes(operation: Operation, len_bytes: u64, limits: Limits) -> Result<u3
     Ok(len_bytes as u32 * times)
 }
 
-/// Checks that the data inside the command are all or none of its data (BRP-13).
-fn check_inside(slot: &Slot, inside_bytes: u32) -> Result<(), Status> {
-    let may_have_data = matches!(
+/// Checks that all data of the command are where they may be (BRP-13, BRP-15, BRP-18).
+fn check_data(slot: &Slot, given: Given<'_>, reply_data_max_bytes: u32) -> Result<(), Status> {
+    let is_read = slot.operation == Operation::Read;
+    let has_data = matches!(
         slot.operation,
         Operation::Write | Operation::CompareAndWrite
     );
-    if inside_bytes == 0 || (may_have_data && inside_bytes == slot.len_bytes) {
-        Ok(())
-    } else {
-        Err(Status::Invalid)
-    }
+    let is_whole = |inside_bytes| has_data && inside_bytes == slot.len_bytes;
+    let is_valid = match given {
+        Given::Stream(inside_bytes) => inside_bytes == 0 || is_whole(inside_bytes),
+        Given::Message(0) if is_read => slot.len_bytes <= reply_data_max_bytes,
+        Given::Message(0) => !has_data,
+        Given::Message(inside_bytes) => is_whole(inside_bytes),
+        Given::Memory(buffers) => (is_read || has_data) && is_tiled(slot, buffers),
+    };
+    is_valid.then_some(()).ok_or(Status::Invalid)
+}
+
+/// Whether the buffers are of whole blocks, have addresses, and hold the command's data exactly.
+fn is_tiled(slot: &Slot, buffers: &[RemoteBuffer]) -> bool {
+    let rest = (1 << slot.block_shift) - 1;
+    let are_valid = buffers.iter().all(|buffer| {
+        let len_bytes = buffer.len_bytes;
+        len_bytes > 0 && len_bytes & rest == 0 && buffer.piece(0, len_bytes).is_some()
+    });
+    let sum: u64 = buffers
+        .iter()
+        .map(|buffer| u64::from(buffer.len_bytes))
+        .sum();
+    are_valid && sum == u64::from(slot.len_bytes)
 }

@@ -14,23 +14,30 @@ use zerocopy::little_endian::U16;
 
 use super::backend::{Backend, LogIn, LoginRequest, Standing, UnitRef};
 use super::commands::{Commands, Limits};
+use super::merge::Merge;
 use super::{SessionRecord, Tag};
 use crate::wire::{
     DESCRIPTORS_MAX, EventCode, Features, Kind, Login, LoginReply, LoginStatus, MAGIC, ReplyFlags,
-    SessionId, Short, VERSION, Violation,
+    SessionId, Short, Step, VERSION, Violation,
 };
 
 /// The settings of a target's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TargetConfig {
-    /// Features that hosts may ask for.
+    /// Features that hosts may ask for: those of a [`Step`](crate::wire::Step).
     pub features: Features,
+    /// When replies are joined, with [`Features::MERGE`].
+    pub merge: Merge,
     /// The most tags of a session.
     pub tags_max: u16,
     /// The longest transfer in bytes.
     pub transfer_max_bytes: u32,
     /// The most data inside a WRITE over TCP, in bytes.
     pub stream_data_max_bytes: u32,
+    /// The most data inside a WRITE over RDMA, in bytes.
+    pub message_data_max_bytes: u32,
+    /// The most data inside a READ's reply over RDMA, in bytes.
+    pub reply_data_max_bytes: u32,
     /// The most data of one side of a COMPARE_AND_WRITE in bytes.
     pub compare_max_bytes: u32,
     /// The longest time for which a record is kept without a connection.
@@ -44,10 +51,13 @@ pub struct TargetConfig {
 impl Default for TargetConfig {
     fn default() -> Self {
         Self {
-            features: Features::ANY_ORDER,
+            features: Step::Merge.features(),
+            merge: Merge::Adaptive,
             tags_max: 256,
             transfer_max_bytes: 1 << 20,
             stream_data_max_bytes: 64 << 10,
+            message_data_max_bytes: 4 << 10,
+            reply_data_max_bytes: 4 << 10,
             compare_max_bytes: 64 << 10,
             hold_max: Duration::from_secs(120),
             place_min_bytes: 4 << 10,
@@ -78,6 +88,10 @@ pub enum SessionError {
 pub(crate) struct TransportTerms {
     /// The most data inside a WRITE in bytes.
     pub(crate) command_data_max_bytes: u32,
+    /// The most data inside a READ's reply in bytes; 0 over TCP.
+    pub(crate) reply_data_max_bytes: u32,
+    /// The most tags of a session.
+    pub(crate) tags_max: u16,
 }
 
 /// A connection.
@@ -142,6 +156,18 @@ impl Seen {
     }
 }
 
+/// The flags of the reply to a login to `unit`, as it is `seen`.
+fn reply_flags(login: &Login, seen: Seen, unit: &UnitRef<'_>) -> ReplyFlags {
+    let has_cache = unit.volume.write_cache() == WriteCache::Volatile;
+    let conditions = [
+        (login.session != SessionId::NONE, ReplyFlags::RESUMED),
+        (!seen.is_writable, ReplyFlags::READ_ONLY),
+        (has_cache, ReplyFlags::WRITE_CACHE),
+    ];
+    let held = conditions.iter().filter(|(holds, _)| *holds);
+    ReplyFlags(held.fold(0, |flags, (_, flag)| flags | flag.0))
+}
+
 /// What goes out next about no command.
 #[derive(Debug)]
 pub(crate) enum Notice {
@@ -158,12 +184,13 @@ impl Connection {
         let limits = Limits {
             transfer_max_bytes: 0,
             compare_max_bytes: 0,
+            reply_data_max_bytes: 0,
         };
         Self {
             terms,
             stage: Stage::Started,
             login: None,
-            commands: Commands::new(now, nobody, 0, Features::default(), limits),
+            commands: Commands::new(now, nobody, 0, Features::default(), config.merge, limits),
             outbox: Outbox::default(),
             seen: Seen::default(),
             heard: now,
@@ -291,7 +318,7 @@ impl Connection {
             target: login.target.name().ok_or(LoginStatus::Malformed)?,
             unit: login.unit.get(),
             session: login.session,
-            tags: tags.min(self.config.tags_max),
+            tags: tags.min(self.terms.tags_max),
             hold_ms: self.hold_ms(login),
         })
     }
@@ -315,32 +342,28 @@ impl Connection {
             transfer_max_bytes: (self.config.transfer_max_bytes)
                 .min(login.transfer_max_bytes.get()),
             compare_max_bytes: self.config.compare_max_bytes,
+            reply_data_max_bytes: (self.terms.reply_data_max_bytes)
+                .min(login.reply_data_max_bytes.get()),
         };
         let (session, tags) = (record.session(), record.tags());
         let connection = backend.connection();
-        self.commands = Commands::new(now, record, connection, features, limits);
+        let merge = self.config.merge;
+        self.commands = Commands::new(now, record, connection, features, merge, limits);
         let keep_alive_ms = login.keep_alive_ms.get();
         self.silence_max =
             (keep_alive_ms > 0).then(|| 2 * Duration::from_millis(keep_alive_ms.into()));
         // From here on the record goes back when the connection ends.
         self.stage = Stage::Ready;
+        if tags > self.terms.tags_max {
+            return Err(SessionError::Rejected(LoginStatus::Malformed));
+        }
         let Some(unit) = backend.unit() else {
             return Err(SessionError::Rejected(LoginStatus::NoUnit));
         };
         let geometry = unit.volume.geometry();
         self.seen = Seen::of(&unit);
-        let conditions = [
-            (login.session != SessionId::NONE, ReplyFlags::RESUMED),
-            (!self.seen.is_writable, ReplyFlags::READ_ONLY),
-            (
-                unit.volume.write_cache() == WriteCache::Volatile,
-                ReplyFlags::WRITE_CACHE,
-            ),
-        ];
-        let held = conditions.iter().filter(|(holds, _)| *holds);
-        let flags = held.fold(0, |flags, (_, flag)| flags | flag.0);
         let mut reply = LoginReply::rejected(LoginStatus::Ok);
-        reply.flags = flags;
+        reply.flags = reply_flags(login, self.seen, &unit).0;
         reply.version = U16::new(VERSION);
         reply.tags.set(tags);
         reply.features.set(features.0);
@@ -353,6 +376,7 @@ impl Connection {
             .command_data_max_bytes
             .set(self.terms.command_data_max_bytes);
         reply.compare_max_bytes.set(limits.compare_max_bytes);
+        reply.reply_data_max_bytes.set(limits.reply_data_max_bytes);
         reply.keep_alive_ms.set(keep_alive_ms);
         reply.hold_ms.set(self.hold_ms(login));
         reply.session = session;

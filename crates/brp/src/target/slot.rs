@@ -65,6 +65,23 @@ impl Stage {
     }
 }
 
+/// What goes to the host before the reply, or with it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Payload {
+    /// Nothing (more).
+    None,
+    /// Bytes of the volume, whole blocks at a time through `copy_front` or
+    /// `place_front`.
+    Blocks {
+        /// How many are left.
+        left_bytes: u32,
+        /// How many there are in all.
+        len_bytes: u32,
+        /// Whether they may be sent from where they lie in the volume.
+        may_place: bool,
+    },
+}
+
 /// One tag.
 #[derive(Debug)]
 pub(super) struct Slot {
@@ -174,6 +191,20 @@ impl Slot {
             record.progress = Progress::Executed;
         }
         record
+    }
+
+    /// What goes to the host before its reply, or with it.
+    pub(super) fn payload(&self) -> Payload {
+        let is_read = self.operation == Operation::Read;
+        if is_read && !self.is_failed() && self.moved_bytes < self.len_bytes {
+            Payload::Blocks {
+                left_bytes: self.len_bytes - self.moved_bytes,
+                len_bytes: self.len_bytes,
+                may_place: self.may_place,
+            }
+        } else {
+            Payload::None
+        }
     }
 
     /// Its blocks.

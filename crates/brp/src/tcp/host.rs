@@ -6,29 +6,23 @@
 
 use std::collections::VecDeque;
 
-use block::{Blocks, ByteRange};
+use block::ByteRange;
 use session::{BufferRange, Buffers, Placement, SendList, SourceId};
 use zerocopy::IntoBytes;
 
 use super::stream::{Header, Taken, parse, take};
 use crate::host::{
-    HostCommand, HostEvent, LoginError, NoRoom, Outcome, Phase, Resumption, Table, Terms, Transfer,
+    Common, HostCommand, HostError, HostEvent, NoRoom, Outcome, Phase, Resumption, State, Terms,
+    Transfer,
 };
-use crate::wire::{EventCode, Kind, Login, LoginReply, Short, Status, Violation};
+use crate::wire::{Features, Kind, Login, STREAM_REPLIES_MAX_BYTES, Short, Status, Violation};
 
 /// A session's connection, seen from the host.
 #[derive(Debug)]
 pub struct HostSession {
-    login: Login,
-    terms: Option<Terms>,
-    state: State,
-    table: Table,
-    /// Tags of commands that were not emitted, in the order of submission.
-    pending: VecDeque<u16>,
+    common: Common,
     /// PULLs to answer, in the order of arrival.
     pulls: VecDeque<Pull>,
-    outbox: VecDeque<Short>,
-    events: VecDeque<HostEvent>,
     header: Header,
     body: Option<Body>,
     /// Bytes that were put into the send list, and bytes that the owner has sent, since the
@@ -37,45 +31,10 @@ pub struct HostSession {
     sent_bytes: u64,
     /// Outcomes of commands whose data are still in the send list.
     held: VecDeque<Held>,
-    /// Messages that have come.
-    heard: u64,
+    /// Replies of a REPLIES that have not come.
+    joined: Joined,
     /// Reads in flight of at least [`BULK_MIN_BYTES`].
     bulk_reads: u16,
-}
-
-/// Why a connection has to end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum HostError {
-    /// The target broke the protocol; a FAULT reports it.
-    #[error("the target broke the protocol: {0}")]
-    Violation(#[from] Violation),
-    /// The login was not granted.
-    #[error(transparent)]
-    Login(#[from] LoginError),
-    /// The target says that the host broke the protocol.
-    #[error("the target ended the connection: {}", describe(*.0))]
-    TargetFault(u8),
-    /// Bytes came after the end.
-    #[error("the connection has ended")]
-    Closed,
-}
-
-fn describe(code: u8) -> String {
-    match Violation::from_byte(code) {
-        Some(violation) => violation.to_string(),
-        None => format!("unknown fault {code}"),
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    /// LOGIN is to be sent.
-    Started,
-    /// LOGIN was sent.
-    LoggingIn,
-    Ready,
-    /// The connection ends once a last message was sent.
-    Closed,
 }
 
 /// A PULL that was not answered in full.
@@ -94,6 +53,33 @@ struct Body {
     dest: BufferRange,
 }
 
+/// The replies of a REPLIES that have not come.
+#[derive(Clone, Copy, Debug, Default)]
+struct Joined {
+    /// How many; 0: no REPLIES is arriving.
+    count: u16,
+    /// Their length with their data.
+    left_bytes: u32,
+}
+
+impl Joined {
+    /// Takes the next reply, if a REPLIES is arriving (BRP-37).
+    fn take(&mut self, reply: &Short) -> Result<(), Violation> {
+        if self.count == 0 {
+            return Ok(());
+        }
+        let len_bytes = (size_of::<Short>() as u32).saturating_add(reply.data_bytes.get());
+        let left_bytes = self.left_bytes.checked_sub(len_bytes);
+        self.left_bytes = left_bytes.ok_or(Violation::Length)?;
+        self.count -= 1;
+        let is_last = self.count == 0;
+        if reply.has_more() || (is_last && self.left_bytes > 0) {
+            return Err(Violation::Length);
+        }
+        Ok(())
+    }
+}
+
 /// An outcome that waits until its command's data have left.
 #[derive(Clone, Copy, Debug)]
 struct Held {
@@ -107,10 +93,6 @@ const COPY_MAX_BYTES: u32 = 4096;
 const DATA_MAX_BYTES: u32 = 256 << 10;
 /// Reads from this length on are worth being received in place.
 const BULK_MIN_BYTES: u32 = 16 << 10;
-/// Answers to PINGs, PINGs and ABORTs that wait to be sent at most; more are not taken.
-const OUTBOX_MAX: usize = 64;
-/// Events that wait for the owner at most; the oldest are dropped.
-const EVENTS_MAX: usize = 16;
 
 impl HostSession {
     /// The source of every placement: the session's buffers.
@@ -118,33 +100,24 @@ impl HostSession {
 
     /// A connection that has just been made; `login` is the first thing to be sent. `resumption` is what is known from
     /// the last connection of the session that `login` is to go on with. Panics if `login` asks for no tags.
-    pub fn new(mut login: Login, resumption: Option<&Resumption>) -> Self {
-        let tags = login.tags().expect("a login asks for 1 to 1024 tags");
-        if let Some(resumption) = resumption {
-            login.session = resumption.session();
-        }
+    pub fn new(login: Login, resumption: Option<&Resumption>) -> Self {
+        let common = Common::new(&login, resumption);
         Self {
-            table: Table::new(tags, resumption),
-            login,
-            terms: None,
-            state: State::Started,
-            pending: VecDeque::with_capacity(tags.into()),
-            pulls: VecDeque::with_capacity(tags.into()),
-            outbox: VecDeque::new(),
-            events: VecDeque::new(),
+            pulls: VecDeque::with_capacity(common.login.tags.get().into()),
+            common,
             header: Header::default(),
             body: None,
+            joined: Joined::default(),
             emitted_bytes: 0,
             sent_bytes: 0,
             held: VecDeque::new(),
-            heard: 0,
             bulk_reads: 0,
         }
     }
 
     /// What the login has granted.
     pub fn terms(&self) -> Option<&Terms> {
-        self.terms.as_ref()
+        self.common.terms.as_ref()
     }
 
     /// Takes a command. One with a tag that is unanswered from the last connection must be the same
@@ -156,69 +129,52 @@ impl HostSession {
         command: &HostCommand,
         buffers: &Buffers,
     ) -> Result<(), NoRoom> {
-        if self.state != State::Ready {
-            return Err(NoRoom::Closed);
-        }
-        if self.table.room() == 0 {
-            return Err(NoRoom::Credits);
-        }
         if let Transfer::ToHost(range) | Transfer::ToTarget(range) = command.transfer {
             assert!(buffers.contains(range), "data lie inside of their buffer");
         }
-        self.table.insert(tag, command);
+        self.common.submit(tag, command)?;
         self.bulk_reads += u16::from(is_bulk(command.transfer));
-        self.pending.push_back(tag);
         Ok(())
     }
 
     /// Forgets that a tag is unanswered from the last connection: its next command is a new one (BRP-34).
     pub fn give_up(&mut self, tag: u16) {
-        self.table.give_up(tag);
+        self.common.table.give_up(tag);
     }
 
     /// Asks the target to give the command of `tag` up; whether it is in flight.
     pub fn abort(&mut self, tag: u16) -> bool {
-        let Some(entry) = self.table.find(tag) else {
-            return false;
-        };
-        let abort = Short::abort(tag, entry.sequence());
-        self.push_short(abort)
+        self.common.abort(tag)
     }
 
     /// Asks the target whether it is there (BRP-25).
     pub fn ping(&mut self) {
-        if self.state == State::Ready {
-            self.push_short(Short::new(Kind::Ping));
-        }
+        self.common.ping();
     }
 
     /// Ends the session; nothing can be submitted any more.
     pub fn log_out(&mut self) {
-        if self.state == State::Ready {
-            self.push_short(Short::new(Kind::Logout));
-            self.state = State::Closed;
-        }
+        self.common.log_out();
     }
 
     /// What is to be known on the next connection; `None` if no login was granted.
     pub fn resumption(&self) -> Option<Resumption> {
-        let terms = self.terms.as_ref()?;
-        Some(self.table.resumption(terms.session))
+        self.common.resumption()
     }
 
     /// How many messages have come: more than before means that the target is there.
     pub fn heard(&self) -> u64 {
-        self.heard
+        self.common.heard()
     }
 
     /// How many commands are in flight or wait to be emitted.
     pub fn in_flight(&self) -> u16 {
-        self.table.in_flight()
+        self.common.table.in_flight()
     }
 
     /// The next thing that the target has said besides outcomes.
     pub fn poll_event(&mut self) -> Option<HostEvent> {
-        self.events.pop_front()
+        self.common.poll_event()
     }
 
     /// Handles all of `input`, in any chunking. Puts data into `buffers` and appends outcomes to
@@ -232,15 +188,11 @@ impl HostSession {
     ) -> Result<(), HostError> {
         let mut rest = input;
         while !rest.is_empty() {
-            if self.state == State::Closed {
+            if self.common.state == State::Closed {
                 return Err(HostError::Closed);
             }
             if let Err(error) = self.step(&mut rest, buffers, done) {
-                self.state = State::Closed;
-                self.outbox.clear();
-                if let HostError::Violation(violation) = error {
-                    self.outbox.push_back(Short::fault(violation));
-                }
+                self.common.fail(error);
                 return Err(error);
             }
         }
@@ -287,16 +239,18 @@ impl HostSession {
     /// Whether most of what will arrive are data of long reads, so that little should be received
     /// at once that is not in place.
     pub fn expects_bulk(&self) -> bool {
-        self.bulk_reads > 0 && self.bulk_reads >= self.table.in_flight() / 2
+        self.bulk_reads > 0 && self.bulk_reads >= self.common.table.in_flight() / 2
     }
 
     /// Whether [`poll_transmit`](Self::poll_transmit) would add anything to an empty list.
     pub fn wants_transmit(&self) -> bool {
-        match self.state {
+        match self.common.state {
             State::Started => true,
-            State::LoggingIn | State::Closed => !self.outbox.is_empty(),
+            State::LoggingIn | State::Closed => !self.common.outbox.is_empty(),
             State::Ready => {
-                !(self.pending.is_empty() && self.pulls.is_empty() && self.outbox.is_empty())
+                !(self.common.pending.is_empty()
+                    && self.pulls.is_empty()
+                    && self.common.outbox.is_empty())
             }
         }
     }
@@ -320,99 +274,55 @@ impl HostSession {
         self.emitted_bytes += out.len_bytes() - before_bytes;
     }
 
-    fn push_short(&mut self, short: Short) -> bool {
-        let has_room = self.outbox.len() < OUTBOX_MAX;
-        if has_room {
-            self.outbox.push_back(short);
-        }
-        has_room
-    }
-
     fn on_header(
         &mut self,
         kind: Kind,
         header: &[u8],
         done: &mut Vec<Outcome>,
     ) -> Result<(), HostError> {
-        self.heard += 1;
-        match (self.state, kind) {
-            (State::LoggingIn, Kind::LoginReply) => self.on_login_reply(&parse(header)),
-            (_, Kind::Fault) => {
-                let fault: Short = parse(header);
-                Err(HostError::TargetFault(fault.code))
-            }
+        self.common.note_heard();
+        if self.joined.count > 0 && kind != Kind::Reply {
+            return Err(Violation::Kind.into());
+        }
+        match (self.common.state, kind) {
+            (State::LoggingIn, Kind::LoginReply) => self.common.on_login_reply(&parse(header)),
             (State::Ready, Kind::Reply) => self.on_reply(&parse(header), done),
+            (State::Ready, Kind::Replies) => self.on_replies(&parse(header)),
             (State::Ready, Kind::Pull) => self.on_pull(&parse(header)),
-            (State::Ready, Kind::Event) => {
-                self.on_event(&parse(header));
-                Ok(())
+            (_, Kind::LoginReply | Kind::Reply | Kind::Replies | Kind::Pull) => {
+                Err(Violation::Login.into())
             }
-            (State::Ready, Kind::Ping) => {
-                let pong = Short::pong(&parse(header));
-                self.push_short(pong);
-                Ok(())
-            }
-            (State::Ready, Kind::Pong) => Ok(()),
-            _ => Err(Violation::Login.into()),
+            _ => self.common.on_notice(kind, &parse(header)),
         }
     }
 
-    fn on_login_reply(&mut self, reply: &LoginReply) -> Result<(), HostError> {
-        let terms = Terms::of(&self.login, reply)?;
-        self.table.grant(&terms);
-        self.terms = Some(terms);
-        self.state = State::Ready;
-        self.push_event(HostEvent::LoggedIn(terms));
+    /// REPLIES (BRP-37): the replies follow.
+    fn on_replies(&mut self, replies: &Short) -> Result<(), HostError> {
+        if !self.common.has(Features::MERGE) {
+            return Err(Violation::Kind.into());
+        }
+        let (count, left_bytes) = (replies.tag.get(), replies.data_bytes.get());
+        let least_bytes = u32::from(count) * size_of::<Short>() as u32;
+        if count == 0 || !(least_bytes..=STREAM_REPLIES_MAX_BYTES).contains(&left_bytes) {
+            return Err(Violation::Length.into());
+        }
+        self.joined = Joined { count, left_bytes };
         Ok(())
-    }
-
-    fn on_event(&mut self, event: &Short) {
-        // Events of later versions are ignored.
-        let event = match EventCode::from_byte(event.code) {
-            Some(EventCode::Resized) => HostEvent::Resized(Blocks(event.value())),
-            Some(EventCode::ReadOnly) => HostEvent::Writable(false),
-            Some(EventCode::Writable) => HostEvent::Writable(true),
-            Some(EventCode::Removed) => HostEvent::Removed,
-            Some(EventCode::Shutdown) => HostEvent::Shutdown,
-            None => return,
-        };
-        self.push_event(event);
-    }
-
-    fn push_event(&mut self, event: HostEvent) {
-        if self.events.len() == EVENTS_MAX {
-            self.events.pop_front();
-        }
-        self.events.push_back(event);
     }
 
     /// REPLY (BRP-17).
     fn on_reply(&mut self, reply: &Short, done: &mut Vec<Outcome>) -> Result<(), HostError> {
         let tag = reply.tag.get();
-        let entry = self.table.find(tag).ok_or(Violation::Tag)?;
+        let entry = self.common.table.find(tag).ok_or(Violation::Tag)?;
+        Common::check_reply(reply, entry.transfer.missing_bytes(entry.moved_bytes))?;
+        self.joined.take(reply)?;
         let data_bytes = reply.data_bytes.get();
-        let is_success = reply.status() == Status::Success as u16;
-        let left_bytes = match entry.transfer {
-            Transfer::ToHost(range) => range.len_bytes - entry.moved_bytes,
-            _ => 0,
-        };
-        let is_possible = if reply.has_more() {
-            is_success && data_bytes > 0 && data_bytes < left_bytes
-        } else if is_success {
-            // Success without all the data would leave old bytes in the caller's buffer.
-            data_bytes == left_bytes
-        } else {
-            data_bytes == 0
-        };
-        if !is_possible || Status::from_number(reply.status()).is_none() {
-            return Err(Violation::Length.into());
-        }
-        self.table.set_credits(reply.credits());
+        self.common.table.set_credits(reply.credits());
         if data_bytes == 0 {
             self.finish(reply, done);
             return Ok(());
         }
-        let entry = self.table.get_mut(tag);
+        let entry = self.common.table.get_mut(tag);
         let dest = entry.transfer.part(entry.moved_bytes, data_bytes);
         entry.moved_bytes += data_bytes;
         self.body = dest.map(|dest| Body {
@@ -443,10 +353,10 @@ impl HostSession {
     /// may use the buffer again as soon as it has the outcome.
     fn finish(&mut self, reply: &Short, done: &mut Vec<Outcome>) {
         let tag = reply.tag.get();
-        let entry = self.table.get_mut(tag);
+        let entry = self.common.table.get_mut(tag);
         let (until_bytes, transfer) = (entry.placed_until_bytes, entry.transfer);
         self.bulk_reads -= u16::from(is_bulk(transfer));
-        self.table.remove(tag);
+        self.common.table.remove(tag);
         self.pulls.retain(|pull| pull.tag != tag);
         let outcome = Outcome {
             tag,
@@ -466,7 +376,7 @@ impl HostSession {
     /// PULL (BRP-16).
     fn on_pull(&mut self, pull: &Short) -> Result<(), HostError> {
         let tag = pull.tag.get();
-        let entry = self.table.find(tag).ok_or(Violation::Tag)?;
+        let entry = self.common.table.find(tag).ok_or(Violation::Tag)?;
         let (offset_bytes, len_bytes) = (pull.first(), pull.second());
         let end_bytes = u64::from(offset_bytes) + u64::from(len_bytes);
         let is_possible = matches!(entry.transfer, Transfer::ToTarget(_))
@@ -486,19 +396,7 @@ impl HostSession {
     }
 
     fn emit(&mut self, before_bytes: u64, buffers: &Buffers, out: &mut SendList) {
-        if self.state == State::Started {
-            if !out.push(self.login.as_bytes()) {
-                return;
-            }
-            self.state = State::LoggingIn;
-        }
-        while let Some(short) = self.outbox.front() {
-            if !out.push(short.as_bytes()) {
-                return;
-            }
-            self.outbox.pop_front();
-        }
-        if self.state != State::Ready {
+        if !self.common.emit_notices(|bytes| out.push(bytes)) {
             return;
         }
         while let Some(pull) = self.pulls.front_mut() {
@@ -506,7 +404,7 @@ impl HostSession {
             if !has_room(out, len_bytes) {
                 return;
             }
-            let entry = self.table.get_mut(pull.tag);
+            let entry = self.common.table.get_mut(pull.tag);
             push(Short::data(pull.tag, len_bytes).as_bytes(), out);
             push_data(
                 entry.transfer.part(pull.offset_bytes, len_bytes),
@@ -520,9 +418,12 @@ impl HostSession {
                 self.pulls.pop_front();
             }
         }
-        let inside_max_bytes = self.terms.map_or(0, |terms| terms.command_data_max_bytes);
-        while let Some(&tag) = self.pending.front() {
-            let entry = self.table.get_mut(tag);
+        let inside_max_bytes = self
+            .common
+            .terms
+            .map_or(0, |terms| terms.command_data_max_bytes);
+        while let Some(&tag) = self.common.pending.front() {
+            let entry = self.common.table.get_mut(tag);
             let inside = match entry.transfer {
                 Transfer::ToTarget(range) if range.len_bytes <= inside_max_bytes => Some(range),
                 _ => None,
@@ -541,7 +442,7 @@ impl HostSession {
                 entry.placed_until_bytes = self.emitted_bytes + (out.len_bytes() - before_bytes);
             }
             entry.phase = Phase::Active;
-            self.pending.pop_front();
+            self.common.pending.pop_front();
         }
     }
 }

@@ -13,8 +13,8 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::stream::{Header, Taken, parse, take};
 use crate::target::connection::{Connection, Notice, TransportTerms};
-use crate::target::{Backend, Begun, Commands, Payload, SessionError, Tag, TargetConfig};
-use crate::wire::{Command, Kind, Short, Violation};
+use crate::target::{Backend, Begun, Commands, Given, Payload, SessionError, Tag, TargetConfig};
+use crate::wire::{Command, Kind, STREAM_REPLIES_MAX_BYTES, Short, Violation};
 
 /// The target's end of one connection.
 #[derive(Debug)]
@@ -77,6 +77,8 @@ impl<B> TargetSession<B> {
     pub fn new(now: Instant, config: TargetConfig) -> Self {
         let terms = TransportTerms {
             command_data_max_bytes: config.stream_data_max_bytes,
+            reply_data_max_bytes: 0,
+            tags_max: config.tags_max,
         };
         Self {
             connection: Connection::new(now, config, terms),
@@ -234,10 +236,10 @@ impl<B: Backend> TargetSession<B> {
         if inside_bytes < self.connection.config().place_min_bytes {
             self.short_commands += 1;
         }
-        let begun = self
-            .connection
-            .commands
-            .begin(command, inside_bytes, backend)?;
+        let begun =
+            self.connection
+                .commands
+                .begin(command, Given::Stream(inside_bytes), backend)?;
         let sink = self.bring_data(begun);
         if inside_bytes > 0 {
             self.body = Some(Body {
@@ -337,7 +339,9 @@ impl<B: Backend> TargetSession<B> {
         }
         let place_min_bytes = self.connection.config().place_min_bytes;
         let commands = &mut self.connection.commands;
-        while push_front(now, commands, place_min_bytes, backend, out) {}
+        while push_joined(now, commands, place_min_bytes, backend, out)
+            || push_front(now, commands, place_min_bytes, backend, out)
+        {}
     }
 }
 
@@ -349,6 +353,35 @@ impl Pulls {
         }
         self.expected[index] = pull.len_bytes;
     }
+}
+
+/// Sends the first ready replies in one message if replies are joined and at least two fit (BRP-36); whether it did. Data
+/// that are placed are in no such message.
+fn push_joined<B: Backend>(
+    now: Instant,
+    commands: &mut Commands,
+    place_min_bytes: u32,
+    backend: &mut B,
+    out: &mut SendList,
+) -> bool {
+    if !commands.has_ready() || !commands.joins() {
+        return false;
+    }
+    let free_bytes = out.free_bytes().saturating_sub(SHORT_BYTES);
+    let room_bytes = free_bytes.min(STREAM_REPLIES_MAX_BYTES as usize);
+    let joinable = commands.joinable(place_min_bytes, room_bytes);
+    if joinable.count < 2 {
+        return false;
+    }
+    let message_bytes = SHORT_BYTES + joinable.len_bytes;
+    let Some(room) = out.reserve(message_bytes) else {
+        return false;
+    };
+    let (header, replies) = room.split_at_mut(SHORT_BYTES);
+    let used = commands.join(now, joinable, backend, replies);
+    header.copy_from_slice(Short::replies(joinable.count, used as u32).as_bytes());
+    out.retract(joinable.len_bytes - used);
+    true
 }
 
 /// Sends as much as fits of the first ready command; whether anything was done about it.

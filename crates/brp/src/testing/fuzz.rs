@@ -1,5 +1,7 @@
 //! The functions of fuzz targets. `cargo test` runs the same functions over the corpora.
 
+pub mod rdma;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,7 +14,9 @@ use super::{TestBackend, TestTarget};
 use crate::host;
 use crate::target::TargetConfig;
 use crate::tcp::{HostSession, TargetSession};
-use crate::wire::{Command, Flags, Login, LoginReply, LoginStatus, Operation, SessionId, Short};
+use crate::wire::{
+    Command, Flags, Login, LoginReply, LoginStatus, Operation, SessionId, Short, Step,
+};
 
 const BLOCKS: u64 = 64;
 const TAGS: u16 = 4;
@@ -20,7 +24,7 @@ const TAGS: u16 = 4;
 fn login() -> Login {
     let mut login = Login::new("nqn.h", "nqn.t", 1).expect("names");
     login.tags.set(TAGS);
-    login.features.set(1);
+    login.features.set(Step::Merge.features().0);
     login.transfer_max_bytes.set(1 << 20);
     login
 }
@@ -35,9 +39,9 @@ pub fn target_session(input: &[u8]) {
     let volume: Arc<dyn Volume> = Arc::new(VecVolume::new(BlockSize::B512, BLOCKS));
     let target = TestTarget::new(volume);
     let mut login = login();
-    if first & 1 == 0 {
-        login.features.set(0);
-    }
+    login
+        .features
+        .set(Step::ALL[usize::from(first) % 3].features().0);
     for _ in 0..2 {
         let mut bytes = login.as_bytes().to_vec();
         let (script, raw) = rest.split_at(rest.len() / 2);
@@ -126,15 +130,7 @@ pub fn host_session(input: &[u8]) {
     let mut buffers = Buffers::new(TAGS, 8192);
     let mut out = SendList::with_capacity(64 << 10);
     session.poll_transmit(&buffers, &mut out);
-    let mut reply = LoginReply::rejected(LoginStatus::Ok);
-    reply.tags.set(TAGS);
-    reply.credits.set(TAGS);
-    reply.features.set(1);
-    reply.block_shift = 9;
-    reply.blocks.set(BLOCKS);
-    reply.transfer_max_bytes.set(1 << 20);
-    reply.command_data_max_bytes.set(1024);
-    reply.session = SessionId([1; 16]);
+    let reply = granted();
     let mut done = Vec::new();
     session
         .handle_bytes(reply.as_bytes(), &mut buffers, &mut done)
@@ -169,4 +165,18 @@ pub fn host_session(input: &[u8]) {
         while session.poll_event().is_some() {}
     }
     assert!(done.len() <= usize::from(TAGS), "a command ends once");
+}
+
+/// A granted login.
+fn granted() -> LoginReply {
+    let mut reply = LoginReply::rejected(LoginStatus::Ok);
+    reply.tags.set(TAGS);
+    reply.credits.set(TAGS);
+    reply.features.set(Step::Merge.features().0);
+    reply.block_shift = 9;
+    reply.blocks.set(BLOCKS);
+    reply.transfer_max_bytes.set(1 << 20);
+    reply.command_data_max_bytes.set(1024);
+    reply.session = SessionId([1; 16]);
+    reply
 }

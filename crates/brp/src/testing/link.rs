@@ -8,12 +8,62 @@ use block::{BlockSize, Blocks, Completion, Extent, Lba, Op, ReadDest, Volume};
 use session::{Buffers, Placement, Segment, SendList, Session, StreamSession};
 
 use super::{TestBackend, TestTarget};
-use crate::host::{Outcome, Resumption};
+use crate::host::{HostCommand, NoRoom, Outcome, Resumption, Terms};
 use crate::target::TargetConfig;
 use crate::tcp::{HostSession, TargetSession};
 use crate::wire::Login;
 
-/// Both ends of a connection. Nothing moves between them except by its methods.
+/// What both ends are set up with.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    /// What the host asks for.
+    pub login: Login,
+    /// The target's settings.
+    pub config: TargetConfig,
+    /// The length of the buffer of each tag, in bytes.
+    pub slot_bytes: usize,
+}
+
+/// Both ends of a connection, whatever carries it.
+pub trait Link: Sized {
+    /// A new connection, on which a login is to be sent.
+    fn connect(
+        now: Instant,
+        target: &Arc<TestTarget>,
+        volume: Arc<dyn Volume>,
+        setup: &Setup,
+        resumption: Option<&Resumption>,
+    ) -> Self;
+
+    /// The host submits a command.
+    fn submit(&mut self, tag: u16, command: &HostCommand) -> Result<(), NoRoom>;
+
+    /// The host gives a command up.
+    fn abort(&mut self, tag: u16);
+
+    /// What the login has granted.
+    fn terms(&self) -> Option<Terms>;
+
+    /// The memory of the host's commands.
+    fn buffers(&mut self) -> &mut Buffers;
+
+    /// Outcomes that the owner has not taken.
+    fn done(&mut self) -> &mut Vec<Outcome>;
+
+    /// Moves something in both directions: how much depends on `amount`.
+    fn advance(&mut self, now: Instant, amount: usize);
+
+    /// Moves everything in both directions, in chunks of `chunk` bytes over a stream, until nothing moves.
+    fn settle(&mut self, now: Instant, chunk: usize);
+
+    /// The volume is done with a command.
+    fn complete(&mut self, now: Instant, completion: Completion);
+
+    /// The connection breaks: what is in flight is lost. Returns what the host needs on the next one.
+    fn cut(self, now: Instant) -> Option<Resumption>;
+}
+
+/// Both ends of a connection over TCP. Nothing moves between them except by its methods.
 pub struct TcpLink {
     /// The host's end.
     pub host: HostSession,
@@ -34,30 +84,6 @@ pub struct TcpLink {
 impl TcpLink {
     /// What a direction holds before its sender is made to wait.
     const WINDOW_BYTES: usize = 96 << 10;
-
-    /// A new connection, on which `login` is to be sent. Buffers are of `slot_bytes` bytes each.
-    pub fn new(
-        now: Instant,
-        target: &Arc<TestTarget>,
-        volume: Arc<dyn Volume>,
-        login: Login,
-        resumption: Option<&Resumption>,
-        slot_bytes: usize,
-    ) -> Self {
-        let tags = login.tags.get();
-        Self {
-            host: HostSession::new(login, resumption),
-            buffers: Buffers::new(tags, slot_bytes),
-            done: Vec::new(),
-            target: TargetSession::new(now, TargetConfig::default()),
-            backend: TestBackend::new(target),
-            volume,
-            to_target: VecDeque::new(),
-            to_host: VecDeque::new(),
-            // As few as sessions allow, so that it fills up often.
-            out: SendList::with_capacity(TargetSession::<TestBackend>::SEND_LIST_MIN_BYTES),
-        }
-    }
 
     /// The host sends what it has, unless too much is in flight.
     pub fn host_sends(&mut self) {
@@ -122,9 +148,58 @@ impl TcpLink {
             result.expect("our target keeps to the protocol");
         }
     }
+}
 
-    /// Moves everything in both directions, in chunks of `chunk` bytes, until nothing moves.
-    pub fn settle(&mut self, now: Instant, chunk: usize) {
+impl Link for TcpLink {
+    fn connect(
+        now: Instant,
+        target: &Arc<TestTarget>,
+        volume: Arc<dyn Volume>,
+        setup: &Setup,
+        resumption: Option<&Resumption>,
+    ) -> Self {
+        Self {
+            host: HostSession::new(setup.login, resumption),
+            buffers: Buffers::new(setup.login.tags.get(), setup.slot_bytes),
+            done: Vec::new(),
+            target: TargetSession::new(now, setup.config),
+            backend: TestBackend::new(target),
+            volume,
+            to_target: VecDeque::new(),
+            to_host: VecDeque::new(),
+            // As few as sessions allow, so that it fills up often.
+            out: SendList::with_capacity(TargetSession::<TestBackend>::SEND_LIST_MIN_BYTES),
+        }
+    }
+
+    fn submit(&mut self, tag: u16, command: &HostCommand) -> Result<(), NoRoom> {
+        self.host.submit(tag, command, &self.buffers)
+    }
+
+    fn abort(&mut self, tag: u16) {
+        self.host.abort(tag);
+    }
+
+    fn terms(&self) -> Option<Terms> {
+        self.host.terms().copied()
+    }
+
+    fn buffers(&mut self) -> &mut Buffers {
+        &mut self.buffers
+    }
+
+    fn done(&mut self) -> &mut Vec<Outcome> {
+        &mut self.done
+    }
+
+    fn advance(&mut self, now: Instant, amount: usize) {
+        self.host_sends();
+        self.deliver_to_target(now, amount);
+        self.target_sends(now);
+        self.deliver_to_host(amount);
+    }
+
+    fn settle(&mut self, now: Instant, chunk: usize) {
         loop {
             if self.target.poll_timeout().is_some_and(|due| due <= now) {
                 let result = self.target.handle_timeout(now, &mut self.backend);
@@ -145,16 +220,14 @@ impl TcpLink {
         }
     }
 
-    /// The volume is done with a command.
-    pub fn complete(&mut self, now: Instant, completion: Completion) {
+    fn complete(&mut self, now: Instant, completion: Completion) {
         let result = self
             .target
             .handle_completion(now, completion, &mut self.backend);
         result.expect("completions end no connection");
     }
 
-    /// The connection breaks: what is in flight is lost. Returns what the host needs on the next one.
-    pub fn cut(mut self, now: Instant) -> Option<Resumption> {
+    fn cut(mut self, now: Instant) -> Option<Resumption> {
         self.target.handle_close(now, &mut self.backend);
         self.host.resumption()
     }

@@ -52,6 +52,8 @@ pub struct Features(pub u32);
 impl Features {
     /// Replies in any order (step 2).
     pub const ANY_ORDER: Self = Self(1);
+    /// Several replies in one message (step 3).
+    pub const MERGE: Self = Self(1 << 1);
 
     /// The features of both.
     #[must_use]
@@ -62,6 +64,32 @@ impl Features {
     /// Whether all of `other` are there.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
+    }
+}
+
+/// The steps of the protocol; each includes those before. An end asks for, or grants, the features of
+/// its step, so that the lower step of both ends is the one that is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Step {
+    /// Replies in the order of the commands (step 1).
+    InOrder,
+    /// Replies in any order (step 2).
+    Parallel,
+    /// Replies that are joined (step 3).
+    Merge,
+}
+
+impl Step {
+    /// Every step, in order.
+    pub const ALL: [Self; 3] = [Self::InOrder, Self::Parallel, Self::Merge];
+
+    /// The features of the step.
+    pub const fn features(self) -> Features {
+        match self {
+            Self::InOrder => Features(0),
+            Self::Parallel => Features::ANY_ORDER,
+            Self::Merge => Features(Features::ANY_ORDER.0 | Features::MERGE.0),
+        }
     }
 }
 
@@ -295,6 +323,16 @@ impl ConnectionRequest {
             reserved: [0; 8],
         }
     }
+
+    /// The record at the start of a request's private data. `None` if it is not one: another magic, a
+    /// version below 1, no tags or more than [`TAGS_MAX`].
+    pub fn parse(private_data: &[u8]) -> Option<Self> {
+        let (request, _) = Self::read_from_prefix(private_data).ok()?;
+        let is_valid = request.magic == MAGIC
+            && request.version.get() >= VERSION
+            && (1..=TAGS_MAX).contains(&request.tags.get());
+        is_valid.then_some(request)
+    }
 }
 
 /// The private data of the reply, 16 bytes.
@@ -318,6 +356,17 @@ pub struct ConnectionReply {
 const _: () = assert!(size_of::<ConnectionReply>() == 16);
 
 impl ConnectionReply {
+    /// A reply: receives of `receive_bytes` bytes each are posted for this many tags.
+    pub const fn new(tags: u16, receive_bytes: u32) -> Self {
+        Self {
+            magic: MAGIC,
+            version: U16::new(VERSION),
+            tags: U16::new(tags),
+            receive_bytes: U32::new(receive_bytes),
+            reserved: [0; 4],
+        }
+    }
+
     /// The record at the start of a reply's private data. `None` if it is not one.
     pub fn parse(private_data: &[u8]) -> Option<Self> {
         let (reply, _) = Self::read_from_prefix(private_data).ok()?;

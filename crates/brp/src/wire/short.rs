@@ -15,9 +15,9 @@ pub struct Short {
     pub kind: u8,
     /// REPLY: flags; EVENT: the event; FAULT: the violation; else 0.
     pub code: u8,
-    /// The command's tag; 0 for messages about no command.
+    /// The command's tag; REPLIES: the number of replies; 0 for messages about no command.
     pub tag: U16,
-    /// Length of the data that follow (REPLY, DATA), in bytes; else 0.
+    /// Length of the data that follow (REPLY, REPLIES, DATA), in bytes; else 0.
     pub data_bytes: U32,
     /// By kind; see the accessors.
     pub rest: [u8; 8],
@@ -92,6 +92,14 @@ impl Short {
             code: Self::MORE,
             ..Self::reply(tag, data_bytes, Status::Success, credits, 0)
         }
+    }
+
+    /// A REPLIES of `count` replies, which take `data_bytes` bytes with their data (BRP-37).
+    pub fn replies(count: u16, data_bytes: u32) -> Self {
+        let mut replies = Self::new(Kind::Replies);
+        replies.tag = U16::new(count);
+        replies.data_bytes = U32::new(data_bytes);
+        replies
     }
 
     /// A PULL of `len_bytes` bytes from `offset_bytes` on.

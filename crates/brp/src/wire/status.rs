@@ -193,10 +193,13 @@ pub enum Violation {
     /// The session has a newer connection.
     #[error("the session has a newer connection")]
     Replaced = 10,
+    /// A key was invalidated that is not the command's (RDMA).
+    #[error("a key was invalidated that does not belong to the command")]
+    Key = 11,
 }
 
 impl Violation {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Kind,
         Self::Length,
         Self::Tag,
@@ -207,6 +210,7 @@ impl Violation {
         Self::Login,
         Self::Silence,
         Self::Replaced,
+        Self::Key,
     ];
 
     /// The violation of a FAULT's code. `None` if it is not known.

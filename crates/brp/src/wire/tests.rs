@@ -58,6 +58,10 @@ fn golden_short_messages() {
     let part = Short::part(7, 512, 9);
     golden(&part, &[0x11, 1, 7, 0, 0, 2, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0]);
     assert!(part.has_more() && !reply.has_more());
+    golden(
+        &Short::replies(0x0203, 0x0102_0304),
+        &[0x15, 0, 3, 2, 4, 3, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0],
+    );
     let pull = Short::pull(0x0201, 0x1000, 0x2000);
     golden(
         &pull,
@@ -162,6 +166,23 @@ fn golden_connection_request_and_reply() {
         (reply.tags.get(), reply.receive_bytes.get()),
         (0x0102, 0x1020)
     );
+    golden(&ConnectionReply::new(0x0102, 0x1020), &bytes);
+    let request = ConnectionRequest::new(0x0102);
+    for (is_valid, change) in [
+        (true, (4, 2)),
+        (false, (4, 0)),
+        (false, (0, 0)),
+        (false, (7, 0xFF)),
+    ] {
+        let mut bytes = request.as_bytes().to_vec();
+        bytes[change.0] = change.1;
+        assert_eq!(ConnectionRequest::parse(&bytes).is_some(), is_valid);
+    }
+    assert_eq!(ConnectionRequest::parse(&request.as_bytes()[..15]), None);
+    assert_eq!(
+        ConnectionRequest::parse(ConnectionRequest::new(0).as_bytes()),
+        None
+    );
     let mut other = bytes;
     other[4] = 2;
     assert_eq!(ConnectionReply::parse(&other), None);
@@ -219,7 +240,6 @@ fn numbers_and_kinds_are_those_of_their_tables() {
             assert_eq!(status as u16, number);
         }
     }
-    assert_eq!(Kind::from_byte(0x15), None, "reserved for step 3");
     assert_eq!(
         (0x20..0x30).find_map(Kind::from_byte),
         None,

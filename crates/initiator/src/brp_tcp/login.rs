@@ -2,8 +2,9 @@
 
 use std::{net::SocketAddr, time::Duration};
 
+use brp::host::HostError;
 use brp::host::{LoginError, Resumption, Terms};
-use brp::tcp::{HostError, HostSession};
+use brp::tcp::HostSession;
 use brp::wire::{Features, Login, LoginStatus, NAME_BYTES_MAX, TAGS_MAX};
 use session::Buffers;
 

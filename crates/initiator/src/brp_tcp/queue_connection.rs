@@ -7,8 +7,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use brp::host::HostError;
 use brp::host::{self, HostEvent, Outcome};
-use brp::tcp::{HostError, HostSession};
+use brp::tcp::HostSession;
 use brp::wire::Status;
 use session::{BufferRange, Buffers, SendList};
 

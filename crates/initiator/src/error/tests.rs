@@ -169,7 +169,7 @@ fn messages_of_lost_connections() {
         ConnectionError::RdmaProtocol(_) => [ConnectionError::RdmaProtocol(nvme::rdma::HostError::Length { len_bytes: 20 })],
         ConnectionError::QueuePair(_) => [ConnectionError::QueuePair(QpFailure::Closed)],
         ConnectionError::Session(_) => [SessionError::Dropped { event: 2, wait_s: 2 }.into()],
-        ConnectionError::Brp(_) => [brp::tcp::HostError::Login(brp::host::LoginError::Rejected(
+        ConnectionError::Brp(_) => [brp::host::HostError::Login(brp::host::LoginError::Rejected(
             brp::wire::LoginStatus::Denied,
         )).into()],
         ConnectionError::Handshake(_) => [tls::EntryError::Handshake("unexpected message".into()).into()],
