@@ -37,6 +37,9 @@ pub trait Backend {
     /// The client's address, to which replies in the cache belong.
     fn client(&self) -> IpAddr;
 
+    /// The address of this server that the client has connected to, from which it expects callbacks.
+    fn local(&self) -> IpAddr;
+
     /// Calls `use_cache` with the replies that all connections share, under a lock of the
     /// program's. Called twice for each call that must not be executed twice, and never for READ,
     /// WRITE or a call that only asks.

@@ -1,4 +1,5 @@
-//! What clients of NFS version 4 hold: client IDs, sessions with their slots, opens, byte-range locks, leases.
+//! What clients hold: of NFS version 4 client IDs, sessions with their slots, opens, byte-range locks, leases; of NLM, the lock
+//! protocol beside version 3, byte-range locks.
 //!
 //! Read first: RFC 8881 sections 2.4, 2.10.6, 8, 9 and 18.35 to 18.37.
 //!
@@ -13,17 +14,20 @@ mod claims;
 mod exchange;
 mod files;
 mod locks;
+mod nlm;
 mod opens;
 mod slots;
 mod stateid;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-pub(crate) use claims::{FileKey, LockKind, LockRange, ShareModes};
+pub(crate) use claims::{Conflict, FileKey, LockKind, LockRange, ShareModes};
 pub(crate) use exchange::Exchange;
-pub(crate) use locks::{Conflict, Locker, Refused};
+pub(crate) use locks::{Locker, Refused};
+pub use nlm::Grant;
+pub(crate) use nlm::{Locked, NlmCaller};
 pub(crate) use slots::{
     Begun, ChannelLimits, MESSAGE_BYTES_MAX, NewSession, Request, SessionId, SlotId, SlotRequest,
     TRANSFER_BYTES_MAX,
@@ -32,10 +36,11 @@ pub(crate) use stateid::{StateId, StateUse};
 
 use crate::status4::Status4;
 use files::FileState;
+use nlm::{NlmClient, PendingGrant};
 use slots::Session;
 use stateid::State;
 
-/// The state of all clients of NFS version 4. The program owns one behind a lock, and lends it to the sessions of all
+/// The state of all clients of NFS version 4, and the locks of clients of version 3 (NLM). The program owns one behind a lock, and lends it to the sessions of all
 /// connections ([`Backend::with_clients`]), because a client may use several connections, and several after each other.
 ///
 /// A client is an owner at an address: no other address can use, change or replace its state.
@@ -52,6 +57,13 @@ pub struct Clients {
     /// The lower half of the last client ID.
     last: u32,
     clients: BTreeMap<u64, Client>,
+    /// Clients of NLM with locks, or that wait for locks. Their IDs differ from those of version 4.
+    lockers: BTreeMap<u64, NlmClient>,
+    /// Locks that clients of NLM have waited for and that are theirs now, until they have acknowledged that.
+    grants: BTreeMap<u64, PendingGrant>,
+    /// Of these, the ones that no callback was begun for.
+    fresh_grants: VecDeque<u64>,
+    last_grant: u64,
     /// Files with opens.
     files: BTreeMap<FileKey, FileState>,
     /// No lease expires before this.
@@ -115,6 +127,10 @@ impl Clients {
             start,
             last: 0,
             clients: BTreeMap::new(),
+            lockers: BTreeMap::new(),
+            grants: BTreeMap::new(),
+            fresh_grants: VecDeque::new(),
+            last_grant: 0,
             files: BTreeMap::new(),
             next_expiry: None,
             used_bytes: 0,
@@ -129,6 +145,7 @@ impl Clients {
             counts.sessions += client.sessions.len();
             counts.locks += client.ranges;
         }
+        counts.locks += self.nlm_ranges();
         counts.opens = self.files.values().map(FileState::open_count).sum();
         counts
     }
@@ -196,9 +213,26 @@ impl Clients {
         for state in client.states.values() {
             if let Some(file) = self.files.get_mut(&state.file) {
                 file.remove_client(id);
-                if file.is_unused() {
-                    self.files.remove(&state.file);
-                }
+                self.grant_waiters(&state.file);
+                self.forget_unused(&state.file);
+            }
+        }
+    }
+
+    /// Removes a file that nothing is known of any more.
+    fn forget_unused(&mut self, key: &FileKey) {
+        if self.files.get(key).is_some_and(FileState::is_unused) {
+            self.files.remove(key);
+        }
+    }
+
+    /// An ID that no client has.
+    fn new_id(&mut self) -> u64 {
+        loop {
+            self.last = self.last.wrapping_add(1);
+            let id = u64::from(self.start) << 32 | u64::from(self.last);
+            if !self.clients.contains_key(&id) && !self.lockers.contains_key(&id) {
+                return id;
             }
         }
     }

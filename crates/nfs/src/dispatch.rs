@@ -12,7 +12,7 @@ use crate::v3::{
 };
 use crate::v4::{Outcome, Resumption, Stopped};
 use crate::xdr::Writer;
-use crate::{Backend, Completed, Procedure, mount, v3, v4};
+use crate::{Backend, Completed, Procedure, mount, nlm, v3, v4};
 
 /// What a record has led to.
 #[derive(Debug)]
@@ -39,6 +39,7 @@ pub(crate) fn cost_of<B: Backend>(
         Procedure::Null | Procedure::Compound => return None,
         Procedure::Mnt => mount::export(arguments, backend)?,
         procedure if procedure.is_mount() => return None,
+        procedure if procedure.is_lock() => nlm::export(procedure, arguments, backend)?,
         _ => {
             let handle = Handle::read(&mut arguments).ok()?.ok()?;
             backend.by_id(handle.export).ok()?
@@ -219,6 +220,12 @@ pub(crate) fn resume_compound<B: Backend>(
 
 /// Appends the reply to a call that cannot be executed now (NFS3ERR_JUKEBOX, RFC 1813 section 2.6).
 pub(crate) fn reply_later(call: &Call<'_>, replies: &mut Vec<u8>) {
+    if call.procedure.is_lock() {
+        return append(replies, |out| {
+            write_success(call.xid, out);
+            nlm::write_later(call.arguments, out);
+        });
+    }
     let status = match call.procedure {
         // MOUNT has no such status (section 5.1.4).
         Procedure::Mnt => v3::Status::Io,
@@ -275,18 +282,22 @@ fn execute_call<B: Backend>(
             credential: &call.credential,
             backend,
         };
-        let executed = if procedure.is_mount() {
-            mount::execute(procedure, &mut context, call.arguments, out)
+        let arguments = call.arguments;
+        let is_ok = |status| status == v3::Status::Ok;
+        let executed = if procedure.is_lock() {
+            nlm::execute(procedure, &mut context, arguments, out)
+        } else if procedure.is_mount() {
+            mount::execute(procedure, &mut context, arguments, out).map(is_ok)
         } else {
-            v3::execute(procedure, &mut context, call.arguments, out)
+            v3::execute(procedure, &mut context, arguments, out).map(is_ok)
         };
-        let status = match executed {
-            Ok(status) => status,
+        let is_ok = match executed {
+            Ok(is_ok) => is_ok,
             Err(Fault::Status(status)) => {
                 out.truncate(results);
                 out.u32(status as u32);
                 out.zeros(failure_len(procedure));
-                status
+                false
             }
             Err(Fault::Malformed) => {
                 out.truncate(begin);
@@ -296,7 +307,7 @@ fn execute_call<B: Backend>(
         };
         Some(Completed {
             procedure,
-            is_ok: status == v3::Status::Ok,
+            is_ok,
             bytes_in: 0,
             bytes_out: 0,
             began: now,

@@ -1,4 +1,4 @@
-//! NFS: version 3 with MOUNT, and version 4 (minor versions 1 and 2), over a byte stream and over
+//! NFS: version 3 with MOUNT and NLM, and version 4 (minor versions 1 and 2), over a byte stream and over
 //! queue pairs.
 //!
 //! On the path of a byte this crate stands between a runtime (`net`) and file trees: it cuts a
@@ -12,12 +12,13 @@
 //! - [`Backend`] — what the session asks of the program;
 //! - [`WaitingCall`], [`Answer`] — a call whose tree waits for storage, and its end;
 //! - [`ReplyCache`] — replies to calls that must not be executed twice;
-//! - [`Clients`] — what clients of version 4 hold: sessions, opens, locks;
+//! - [`Clients`] — what clients hold: sessions, opens, locks;
+//! - [`Grant`] — what a client is told that has waited for a lock;
 //! - [`Registration`] — what the portmapper of the machine is told;
 //! - [`Procedure`], [`Completed`] — what is counted.
 //!
 //! Inside, from the stream to the tree: `rpc` (record marking, calls, credentials, replies), `xdr`
-//! (bounds-checked reading and writing), `mount`, `v3` and `v4` (procedures and operations),
+//! (bounds-checked reading and writing), `mount`, `nlm`, `v3` and `v4` (procedures and operations),
 //! `dispatch` (from a record to its reply), `waiting` (calls that other threads execute), `session` (order, output and
 //! bounds).
 
@@ -30,6 +31,7 @@ mod dispatch;
 mod error;
 mod export;
 mod mount;
+mod nlm;
 mod procedure;
 pub mod rdma;
 mod reply_cache;
@@ -49,7 +51,7 @@ mod xdr;
 
 pub use backend::Backend;
 pub use calls::{Answer, Completed, WaitingCall};
-pub use clients::{ClientCounts, ClientInfo, Clients};
+pub use clients::{ClientCounts, ClientInfo, Clients, Grant};
 pub use error::SessionError;
 pub use export::{Export, ExportId, ExportOptions, Refusal, Squash};
 pub use procedure::Procedure;

@@ -1,8 +1,8 @@
-//! The procedures of both programs.
+//! The procedures of all programs.
 //!
-//! Read first: RFC 1813 sections 3.3 and 5.2, RFC 8881 section 16.
+//! Read first: RFC 1813 sections 3.3, 5.2 and 6.2, RFC 8881 section 16.
 
-/// A procedure of NFS version 3 or MOUNT version 3, or a compound of NFS version 4. A compound is counted as what its main
+/// A procedure of NFS version 3, MOUNT version 3, NLM version 4 or NSM version 1, or a compound of NFS version 4. A compound is counted as what its main
 /// operation does: as a procedure of version 3 if there is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
@@ -40,12 +40,18 @@ pub enum Procedure {
     Close,
     Lock,
     Compound,
+    NlmTest,
+    NlmLock,
+    NlmCancel,
+    NlmUnlock,
+    NlmFreeAll,
+    NsmNotify,
 }
 
 impl Procedure {
     /// Every procedure, in the order of [`index`](Self::index): NFS version 3 first, by number, then
-    /// MOUNT, by number, then what only version 4 has.
-    pub const ALL: [Self; 32] = [
+    /// MOUNT, by number, then what only version 4 has, then NLM and NSM.
+    pub const ALL: [Self; 38] = [
         Self::Null,
         Self::GetAttr,
         Self::SetAttr,
@@ -78,6 +84,12 @@ impl Procedure {
         Self::Close,
         Self::Lock,
         Self::Compound,
+        Self::NlmTest,
+        Self::NlmLock,
+        Self::NlmCancel,
+        Self::NlmUnlock,
+        Self::NlmFreeAll,
+        Self::NsmNotify,
     ];
     /// How many of them are NFS version 3's.
     const NFS_COUNT: usize = 22;
@@ -104,6 +116,29 @@ impl Procedure {
         }
     }
 
+    /// The procedure of NLM version 4 with this number, if it is served: those that Linux calls, which are the ones with
+    /// a reply.
+    pub(crate) const fn of_nlm(number: u32) -> Option<Self> {
+        match number {
+            0 => Some(Self::Null),
+            1 => Some(Self::NlmTest),
+            2 => Some(Self::NlmLock),
+            3 => Some(Self::NlmCancel),
+            4 => Some(Self::NlmUnlock),
+            23 => Some(Self::NlmFreeAll),
+            _ => None,
+        }
+    }
+
+    /// The procedure of NSM version 1 with this number, if it is served.
+    pub(crate) const fn of_nsm(number: u32) -> Option<Self> {
+        match number {
+            0 => Some(Self::Null),
+            6 => Some(Self::NsmNotify),
+            _ => None,
+        }
+    }
+
     /// Its place in [`ALL`](Self::ALL), for arrays of counters.
     pub const fn index(self) -> usize {
         self as usize
@@ -112,6 +147,11 @@ impl Procedure {
     /// Whether it belongs to MOUNT.
     pub const fn is_mount(self) -> bool {
         self.index() >= Self::NFS_COUNT && self.index() < Self::OLD_COUNT
+    }
+
+    /// Whether it belongs to NLM or NSM.
+    pub(crate) const fn is_lock(self) -> bool {
+        self.index() > Self::Compound.index()
     }
 
     /// Its name in lower case, as `nfsstat` prints it.
@@ -149,6 +189,12 @@ impl Procedure {
             Self::Close => "close",
             Self::Lock => "lock",
             Self::Compound => "compound",
+            Self::NlmTest => "nlm_test",
+            Self::NlmLock => "nlm_lock",
+            Self::NlmCancel => "nlm_cancel",
+            Self::NlmUnlock => "nlm_unlock",
+            Self::NlmFreeAll => "nlm_free_all",
+            Self::NsmNotify => "nsm_notify",
         }
     }
 
@@ -173,7 +219,11 @@ impl Procedure {
     /// user's, and FSINFO, which a client calls before it knows how to authenticate (RFC 2623
     /// section 2.3.2).
     pub(crate) const fn allows_no_credential(self) -> bool {
-        self.is_mount() && !matches!(self, Self::Mnt) || matches!(self, Self::Null | Self::FsInfo)
+        self.is_mount() && !matches!(self, Self::Mnt)
+            || matches!(
+                self,
+                Self::Null | Self::FsInfo | Self::NlmFreeAll | Self::NsmNotify
+            )
     }
 }
 
@@ -192,6 +242,10 @@ mod tests {
         assert_eq!(Procedure::of_mount(6), None);
         assert_eq!(Procedure::of_nfs4(1), Some(Procedure::Compound));
         assert_eq!(Procedure::of_nfs4(2), None);
+        assert_eq!(Procedure::of_nlm(4), Some(Procedure::NlmUnlock));
+        assert_eq!(Procedure::of_nlm(5), None, "the client's");
+        assert_eq!(Procedure::of_nsm(6), Some(Procedure::NsmNotify));
+        assert!(Procedure::NlmTest.is_lock() && !Procedure::Compound.is_lock());
         assert!(Procedure::Export.is_mount() && !Procedure::Open.is_mount());
         for (index, procedure) in Procedure::ALL.into_iter().enumerate() {
             assert_eq!(procedure.index(), index);

@@ -34,6 +34,20 @@ pub(crate) struct CallHeader {
 
 const _: () = assert!(size_of::<CallHeader>() == 24);
 
+impl CallHeader {
+    /// That of a call of ours: program, version and procedure.
+    pub(crate) fn new(xid: u32, (program, version, procedure): (u32, u32, u32)) -> Self {
+        Self {
+            xid: xid.into(),
+            message_type: CALL.into(),
+            rpc_version: RPC_VERSION.into(),
+            program: program.into(),
+            version: version.into(),
+            procedure: procedure.into(),
+        }
+    }
+}
+
 /// The header of a reply to a call that was accepted (rpc_msg, reply_body and accepted_reply), up
 /// to accept_stat.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -55,6 +69,21 @@ pub(crate) struct AcceptedHeader {
 
 const _: () = assert!(size_of::<AcceptedHeader>() == 24);
 
+impl AcceptedHeader {
+    /// Whether it is that of the reply to a call of ours that was executed. A verifier is not expected.
+    pub(crate) fn is_success(&self, xid: u32) -> bool {
+        self.is_accepted(xid) && self.accept_status == 0
+    }
+
+    /// Whether it is that of a reply to a call of ours that was accepted.
+    pub(crate) fn is_accepted(&self, xid: u32) -> bool {
+        self.xid == xid
+            && self.message_type == REPLY
+            && self.reply_status == 0
+            && self.verifier_len == 0
+    }
+}
+
 /// Message types (msg_type).
 const CALL: u32 = 0;
 const REPLY: u32 = 1;
@@ -70,6 +99,12 @@ pub(crate) const MOUNT_PROGRAM: u32 = 100_005;
 const VERSION_3: u32 = 3;
 /// The last version of NFS.
 const VERSION_4: u32 = 4;
+/// NLM (RFC 1813 section 6).
+pub(crate) const LOCK_PROGRAM: u32 = 100_021;
+pub(crate) const LOCK_VERSION: u32 = 4;
+/// NSM: what clients are told, and tell, after a restart.
+pub(crate) const STATUS_PROGRAM: u32 = 100_024;
+const STATUS_VERSION: u32 = 1;
 /// The longest credential or verifier in bytes (opaque_auth, section 8.2).
 const AUTH_BYTES_MAX: usize = 400;
 /// The longest call up to its arguments: the fixed part, credential and verifier.
@@ -99,8 +134,8 @@ pub(crate) enum Reject {
     Auth(AuthError),
     /// PROG_UNAVAIL: no such program.
     ProgramUnavailable,
-    /// PROG_MISMATCH: the program has other versions, the last of which is this.
-    ProgramMismatch(u32),
+    /// PROG_MISMATCH: the program has other versions, the first and the last of which are these.
+    ProgramMismatch(u32, u32),
     /// PROC_UNAVAIL: the program has no such procedure.
     ProcedureUnavailable,
     /// GARBAGE_ARGS: the arguments are malformed.
@@ -178,8 +213,14 @@ fn find_procedure(header: &CallHeader) -> Result<Procedure, Reject> {
         (NFS_PROGRAM, VERSION_3) => Procedure::of_nfs(number),
         (NFS_PROGRAM, VERSION_4) => Procedure::of_nfs4(number),
         (MOUNT_PROGRAM, VERSION_3) => Procedure::of_mount(number),
-        (NFS_PROGRAM, _) => return Err(Reject::ProgramMismatch(VERSION_4)),
-        (MOUNT_PROGRAM, _) => return Err(Reject::ProgramMismatch(VERSION_3)),
+        (LOCK_PROGRAM, LOCK_VERSION) => Procedure::of_nlm(number),
+        (STATUS_PROGRAM, STATUS_VERSION) => Procedure::of_nsm(number),
+        (NFS_PROGRAM, _) => return Err(Reject::ProgramMismatch(VERSION_3, VERSION_4)),
+        (MOUNT_PROGRAM, _) => return Err(Reject::ProgramMismatch(VERSION_3, VERSION_3)),
+        (LOCK_PROGRAM, _) => return Err(Reject::ProgramMismatch(LOCK_VERSION, LOCK_VERSION)),
+        (STATUS_PROGRAM, _) => {
+            return Err(Reject::ProgramMismatch(STATUS_VERSION, STATUS_VERSION));
+        }
         _ => return Err(Reject::ProgramUnavailable),
     };
     found.ok_or(Reject::ProcedureUnavailable)
@@ -206,9 +247,9 @@ pub(crate) fn write_reject(xid: u32, reject: Reject, out: &mut Writer<'_>) {
     match reject {
         Reject::NoCall => {}
         Reject::ProgramUnavailable => write_accepted(xid, 1, out),
-        Reject::ProgramMismatch(last) => {
+        Reject::ProgramMismatch(first, last) => {
             write_accepted(xid, 2, out);
-            out.u32(VERSION_3);
+            out.u32(first);
             out.u32(last);
         }
         Reject::ProcedureUnavailable => write_accepted(xid, 3, out),

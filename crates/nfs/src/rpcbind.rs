@@ -4,8 +4,11 @@
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU16;
 
-use crate::rpc::{AcceptedHeader, CallHeader, MOUNT_PROGRAM, NFS_PROGRAM, record_mark};
+use crate::rpc::{
+    AcceptedHeader, CallHeader, LOCK_PROGRAM, LOCK_VERSION, MOUNT_PROGRAM, NFS_PROGRAM, record_mark,
+};
 use crate::xdr::{Malformed, Reader, Writer};
 
 /// A program, its version, and where it is served over TCP: what rpcbind knows of it (rpcb).
@@ -29,6 +32,9 @@ pub enum Change {
 /// The program and the version of rpcbind that are called.
 const RPCBIND_PROGRAM: u32 = 100_000;
 const RPCBIND_VERSION: u32 = 4;
+/// PMAPPROC_GETPORT, and IPPROTO_TCP as it names a transport.
+const GET_PORT: u32 = 3;
+const TCP: u32 = 6;
 
 impl fmt::Display for Registration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -41,13 +47,47 @@ impl Registration {
     /// The longest reply to a call, in bytes, with the header of its record.
     pub const REPLY_BYTES_MAX: usize = 4 + size_of::<AcceptedHeader>() + 4;
 
-    /// What a portal serves: NFS versions 3 and 4, MOUNT version 3.
-    pub fn of_portal(address: SocketAddr) -> [Self; 3] {
-        [(NFS_PROGRAM, 3), (NFS_PROGRAM, 4), (MOUNT_PROGRAM, 3)].map(|(program, version)| Self {
+    /// What a portal serves: NFS versions 3 and 4, MOUNT version 3, NLM version 4.
+    pub fn of_portal(address: SocketAddr) -> [Self; 4] {
+        let programs = [
+            (NFS_PROGRAM, 3),
+            (NFS_PROGRAM, 4),
+            (MOUNT_PROGRAM, 3),
+            (LOCK_PROGRAM, LOCK_VERSION),
+        ];
+        programs.map(|(program, version)| Self {
             program,
             version,
             address,
         })
+    }
+
+    /// The record that asks the portmapper of a client for the port of its NLM over TCP (PMAPPROC_GETPORT, RFC 1833 section
+    /// 3.2).
+    pub fn ask_for_locks(xid: u32) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut out = Writer::new(&mut bytes);
+        out.zeros(4);
+        out.view(&CallHeader::new(xid, (RPCBIND_PROGRAM, 2, GET_PORT)));
+        out.zeros(16);
+        for word in [LOCK_PROGRAM, LOCK_VERSION, TCP, 0] {
+            out.u32(word);
+        }
+        let len = out.len() - 4;
+        out.patch(0, &record_mark(len));
+        bytes
+    }
+
+    /// The port in the reply to that. `None` if there is none, or the record is no such reply.
+    pub fn read_port(xid: u32, record: &[u8]) -> Option<NonZeroU16> {
+        let mut reader = Reader::new(record.get(4..)?);
+        let header: &AcceptedHeader = reader.view().ok()?;
+        if !header.is_success(xid) {
+            return None;
+        }
+        let port = reader.u32().ok()?;
+        reader.finish().ok()?;
+        NonZeroU16::new(u16::try_from(port).ok()?)
     }
 
     /// The transport (netid). rpcbind has one address per program, version and transport.
@@ -72,14 +112,10 @@ impl Registration {
         let mut bytes = Vec::new();
         let mut out = Writer::new(&mut bytes);
         out.zeros(4);
-        out.view(&CallHeader {
-            xid: xid.into(),
-            message_type: 0.into(),
-            rpc_version: 2.into(),
-            program: RPCBIND_PROGRAM.into(),
-            version: RPCBIND_VERSION.into(),
-            procedure: (change as u32).into(),
-        });
+        out.view(&CallHeader::new(
+            xid,
+            (RPCBIND_PROGRAM, RPCBIND_VERSION, change as u32),
+        ));
         // Credential and verifier are AUTH_NONE: rpcbind asks the system who is at the other end of its Unix socket.
         out.zeros(16);
         out.u32(self.program);
@@ -105,8 +141,7 @@ impl Registration {
             return Err(Malformed);
         }
         let header: &AcceptedHeader = reader.view()?;
-        let is_accepted = header.message_type == 1 && header.reply_status == 0;
-        if header.xid != xid || !is_accepted || header.verifier_len != 0 {
+        if !header.is_accepted(xid) {
             return Err(Malformed);
         }
         if header.accept_status != 0 {
@@ -124,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_call_is_as_rfc_1833_lays_it_out() {
-        let [_, _, mount] = Registration::of_portal("192.0.2.1:2049".parse().expect("valid"));
+        let [_, _, mount, _] = Registration::of_portal("192.0.2.1:2049".parse().expect("valid"));
         let golden = [
             &[0x80, 0, 0, 80, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 2][..],
             &[0, 1, 0x86, 0xa0, 0, 0, 0, 4, 0, 0, 0, 1],
@@ -136,6 +171,26 @@ mod tests {
         let [nfs, ..] = Registration::of_portal("[2001:db8::1]:20000".parse().expect("valid"));
         assert_eq!(nfs.universal_address(), "2001:db8::1.78.32");
         assert_eq!(nfs.netid(), "tcp6");
+    }
+
+    #[test]
+    fn the_port_of_a_client_is_asked_for_as_rfc_1833_says() {
+        let golden = [
+            &[0x80, 0, 0, 56, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 2][..],
+            &[0, 1, 0x86, 0xa0, 0, 0, 0, 2, 0, 0, 0, 3],
+            &[0; 16],
+            &[0, 1, 0x86, 0xb5, 0, 0, 0, 4, 0, 0, 0, 6, 0, 0, 0, 0],
+        ];
+        assert_eq!(Registration::ask_for_locks(9), golden.concat());
+        let reply = |port: [u8; 4]| {
+            let head = [0x80, 0, 0, 28, 0, 0, 0, 9, 0, 0, 0, 1];
+            [&head[..], &[0; 16], &port].concat()
+        };
+        let port = |port| Registration::read_port(9, &reply(port)).map(NonZeroU16::get);
+        assert_eq!(port([0, 0, 0x80, 1]), Some(0x8001));
+        assert_eq!(port([0; 4]), None, "it is not registered");
+        assert_eq!(port([0, 1, 0, 1]), None, "no port");
+        assert_eq!(Registration::read_port(8, &reply([0, 0, 8, 1])), None);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 pub mod compounds;
 pub mod fuzz;
+pub mod locks;
 mod peer;
 mod rdma;
 mod server;

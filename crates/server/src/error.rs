@@ -625,6 +625,9 @@ pub enum StartError {
     /// The thread that frees memory of removed files could not be started.
     #[error("cannot start the thread that frees memory of removed files: {0}")]
     Freeing(#[source] io::Error),
+    /// The thread that tells clients of locks could not be started.
+    #[error("cannot start the thread that tells clients of locks: {0}")]
+    LockCallbacks(#[source] io::Error),
     /// The thread that speaks to the portmapper could not be started.
     #[error("cannot start the thread that speaks to the portmapper: {0}")]
     Portmapper(#[source] io::Error),
@@ -640,6 +643,7 @@ impl StartError {
             | Self::AvailableMemory(_)
             | Self::KeyExchange(_)
             | Self::Freeing(_)
+            | Self::LockCallbacks(_)
             | Self::Portmapper(_) => false,
         }
     }

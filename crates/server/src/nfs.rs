@@ -4,10 +4,11 @@ use std::collections::{BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::time::Instant;
 
-use ::nfs::{ClientInfo, Clients, Export, ExportId, Procedure, Refusal, ReplyCache};
+use ::nfs::{ClientInfo, Clients, Export, ExportId, Grant, Procedure, Refusal, ReplyCache};
 use block::{Access, HostIdentity};
 use net::{ConnectionId, ReactorHandle};
 use uuid::Uuid;
@@ -62,8 +63,8 @@ pub(crate) struct Exports {
     /// By their IDs.
     shares: Mutex<Arc<[Arc<Share>]>>,
     replies: Mutex<ReplyCache>,
-    /// What clients of NFSv4 hold, whichever connections they use.
-    clients: Mutex<Clients>,
+    /// What clients hold, whichever connections they use.
+    clients: Arc<NfsClients>,
     mounts: Mutex<Mounts>,
     /// See [`nfs::Backend::write_verifier`].
     verifier: [u8; 8],
@@ -80,7 +81,7 @@ impl Exports {
             generation: AtomicU64::new(0),
             shares: Mutex::new(Arc::new([])),
             replies: Mutex::default(),
-            clients: Mutex::new(Clients::new(start)),
+            clients: Arc::new(NfsClients::new(start)),
             mounts: Mutex::default(),
             verifier: verifier.to_be_bytes(),
             executing: RwLock::new(()),
@@ -108,6 +109,9 @@ impl Exports {
     pub(crate) fn publish(&self, shares: impl Iterator<Item = Share>) {
         let mut shares: Vec<_> = shares.map(Arc::new).collect();
         shares.sort_by_key(|share| share.export.id);
+        let exists = |id| shares.iter().any(|share| share.export.id == id);
+        self.clients
+            .with(&mut |clients| clients.keep_exports(exists));
         *lock(&self.shares) = shares.into();
         self.generation.fetch_add(1, Ordering::Release);
     }
@@ -138,12 +142,17 @@ impl Exports {
     }
 
     pub(crate) fn with_clients(&self, use_clients: &mut dyn FnMut(&mut Clients)) {
-        use_clients(&mut lock(&self.clients));
+        self.clients.with(use_clients);
+    }
+
+    /// What clients hold.
+    pub(crate) fn clients(&self) -> Arc<NfsClients> {
+        Arc::clone(&self.clients)
     }
 
     /// What clients of NFSv4 at an address hold.
     pub(crate) fn clients_at(&self, address: IpAddr) -> Vec<ClientInfo> {
-        lock(&self.clients).at(address)
+        lock(&self.clients.clients).at(address)
     }
 
     pub(crate) fn with_mounts<R>(&self, use_mounts: impl FnOnce(&mut Mounts) -> R) -> R {
@@ -152,6 +161,72 @@ impl Exports {
 
     pub(crate) const fn verifier(&self) -> [u8; 8] {
         self.verifier
+    }
+}
+
+/// What clients of NFS hold, and the signal that some are to be told of locks.
+pub(crate) struct NfsClients {
+    clients: Mutex<Clients>,
+    /// There are grants, or the end has come.
+    changed: Condvar,
+    is_stopping: AtomicBool,
+}
+
+impl NfsClients {
+    pub(crate) fn new(start: u32) -> Self {
+        Self {
+            clients: Mutex::new(Clients::new(start)),
+            changed: Condvar::new(),
+            is_stopping: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn with(&self, use_clients: &mut dyn FnMut(&mut Clients)) {
+        let mut clients = lock(&self.clients);
+        use_clients(&mut clients);
+        if clients.has_grants() {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Waits for locks that clients are to be told of, at most until an instant. `None` at the end.
+    pub(crate) fn wait_for_grants(&self, until: Option<Instant>) -> Option<Vec<Grant>> {
+        let mut clients = lock(&self.clients);
+        loop {
+            if self.is_stopping.load(Ordering::Acquire) {
+                return None;
+            }
+            let grants: Vec<_> = std::iter::from_fn(|| clients.next_grant()).collect();
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if !grants.is_empty() || left.is_some_and(|left| left.is_zero()) {
+                return Some(grants);
+            }
+            clients = match left {
+                None => (self.changed.wait(clients)).unwrap_or_else(PoisonError::into_inner),
+                Some(left) => {
+                    let waited = self.changed.wait_timeout(clients, left);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+    }
+
+    /// Keeps what is about grants that clients have still to be told of.
+    pub(crate) fn retain_pending<T>(&self, jobs: &mut VecDeque<T>, grant: impl Fn(&T) -> &Grant) {
+        let clients = lock(&self.clients);
+        jobs.retain(|job| clients.is_pending(grant(job)));
+    }
+
+    /// A client has accepted a lock, or does not want it.
+    pub(crate) fn end_grant(&self, grant: &Grant, is_accepted: bool) {
+        self.with(&mut |clients| clients.end_grant(grant, is_accepted));
+    }
+
+    /// Ends every wait for grants.
+    pub(crate) fn stop(&self) {
+        let _clients = lock(&self.clients);
+        self.is_stopping.store(true, Ordering::Release);
+        self.changed.notify_all();
     }
 }
 

@@ -14,6 +14,7 @@ mod freeing;
 mod hosts;
 mod iscsi;
 mod key_exchange;
+mod lock_callbacks;
 mod members;
 mod nfs;
 mod nvme;
@@ -62,6 +63,7 @@ pub use snapshots::NewSnapshot;
 
 use freeing::Freeing;
 use key_exchange::KeyExchange;
+use lock_callbacks::LockCallbacks;
 use nvme::GeneratedKeys;
 use portals::PortalEntry;
 use portmapper::Portmapper;
@@ -144,6 +146,7 @@ struct Core {
     /// Keys for TLS that authentications have generated.
     generated_keys: GeneratedKeys,
     freeing: Freeing,
+    _lock_callbacks: LockCallbacks,
     portmapper: Portmapper,
     handle: ReactorHandle,
 }
@@ -199,6 +202,7 @@ impl Server {
         })?;
         let handle = reactors.handle();
         let machine = config.machine.unwrap_or_else(machine);
+        let exports = Exports::new();
         let core = Arc::new(Core {
             state: Mutex::new(State {
                 machine,
@@ -214,7 +218,9 @@ impl Server {
             rejected_connections: AtomicU64::new(0),
             told_of_short_space: AtomicU64::new(0),
             discovery: Arc::new(NvmeTarget::discovery(machine, handle.clone())),
-            exports: Exports::new(),
+            _lock_callbacks: LockCallbacks::start(exports.clients())
+                .map_err(StartError::LockCallbacks)?,
+            exports,
             generated_keys: GeneratedKeys::default(),
             key_exchange: KeyExchange::start(handle.clone()).map_err(StartError::KeyExchange)?,
             freeing: Freeing::start().map_err(StartError::Freeing)?,

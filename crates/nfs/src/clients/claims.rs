@@ -1,10 +1,19 @@
 //! What a client claims of a file: how it is opened, and which bytes are locked.
 
+use crate::ExportId;
 use crate::status4::Status4;
 
 /// Names a file of any export: the bytes of its handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FileKey(pub(crate) [u8; 32]);
+
+impl FileKey {
+    /// The export that the file is of.
+    pub(super) fn export(&self) -> ExportId {
+        let [export, _]: [[u8; 16]; 2] = zerocopy::transmute!(self.0);
+        ExportId(export)
+    }
+}
 
 /// What an open does, and denies others to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +57,19 @@ pub(crate) enum LockKind {
     Write = 2,
 }
 
+/// A lock that excludes the one asked for (LOCK4denied).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Conflict {
+    /// What is locked.
+    pub(crate) range: LockRange,
+    /// How.
+    pub(crate) kind: LockKind,
+    /// The client that holds it.
+    pub(crate) client: u64,
+    /// Its lock owner.
+    pub(crate) owner: Box<[u8]>,
+}
+
 /// Bytes of a file, the last one included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LockRange {
@@ -56,6 +78,12 @@ pub(crate) struct LockRange {
 }
 
 impl LockRange {
+    /// Every byte.
+    pub(super) const ALL: Self = Self {
+        first: 0,
+        last: u64::MAX,
+    };
+
     /// `length` bytes from `offset` on; the largest length means up to the end of the file, wherever that is.
     pub(crate) fn new(offset: u64, length: u64) -> Result<Self, Status4> {
         let last = match length {

@@ -110,8 +110,7 @@ impl Clients {
         if self.clients.len() >= CLIENTS_MAX {
             self.make_room(None)?;
         }
-        self.last = self.last.wrapping_add(1);
-        let id = u64::from(self.start) << 32 | u64::from(self.last);
+        let id = self.new_id();
         let lease_end = now + LEASE;
         self.clients.insert(
             id,

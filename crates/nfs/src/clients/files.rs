@@ -1,6 +1,8 @@
 //! What is open and locked of one file, by all clients.
 
-use super::claims::{LockKind, LockRange, ShareModes};
+use std::net::IpAddr;
+
+use super::claims::{Conflict, LockKind, LockRange, ShareModes};
 use super::stateid::{StateKind, StateUse};
 
 /// A client, and the number of one of its states.
@@ -13,6 +15,8 @@ pub(super) struct FileState {
     pub(super) lockers: Vec<FileLocker>,
     /// In no order. Those of one locker neither overlap nor touch with the same kind.
     pub(super) ranges: Vec<HeldRange>,
+    /// Owners that wait for locks, in the order in which they asked.
+    pub(super) waiters: Vec<Waiter>,
 }
 
 /// An open of one open owner.
@@ -27,8 +31,8 @@ pub(super) struct Open {
 #[derive(Debug)]
 pub(super) struct FileLocker {
     pub(super) holder: Holder,
-    /// The number of the open that it locks with.
-    pub(super) open: u32,
+    /// The number of the open that it locks with. NLM has no opens.
+    pub(super) open: Option<u32>,
     pub(super) owner: Box<[u8]>,
 }
 
@@ -40,13 +44,31 @@ pub(super) struct HeldRange {
     pub(super) range: LockRange,
 }
 
+/// An owner of NLM that waits for a lock.
+#[derive(Debug)]
+pub(super) struct Waiter {
+    pub(super) client: u64,
+    pub(super) owner: Box<[u8]>,
+    pub(super) kind: LockKind,
+    pub(super) range: LockRange,
+    /// The address of this server that the client knows.
+    pub(super) local: IpAddr,
+}
+
+impl Waiter {
+    /// Whether it is the wait of an owner for these bytes.
+    pub(super) fn is(&self, (client, owner): (u64, &[u8]), range: LockRange) -> bool {
+        self.client == client && *self.owner == *owner && self.range == range
+    }
+}
+
 impl FileState {
     pub(super) const fn open_count(&self) -> usize {
         self.opens.len()
     }
 
     pub(super) const fn is_unused(&self) -> bool {
-        self.opens.is_empty() && self.lockers.is_empty()
+        self.opens.is_empty() && self.lockers.is_empty() && self.waiters.is_empty()
     }
 
     /// Removes what a client holds.
@@ -88,10 +110,74 @@ impl FileState {
                 .lockers
                 .iter()
                 .find(|locker| locker.holder == (client, number))
-                .map(|locker| locker.open),
+                .and_then(|locker| locker.open),
         };
         open.and_then(|number| self.open(client, number))
             .is_some_and(|open| open.modes.access & ShareModes::WRITE != 0)
+    }
+
+    /// Makes a range of a lock owner locked, or unlocked if `kind` is `None`. Returns how many ranges there were and are.
+    pub(super) fn set_range(
+        &mut self,
+        holder: Holder,
+        kind: Option<LockKind>,
+        range: LockRange,
+    ) -> (usize, usize) {
+        let before = self.ranges.len();
+        let mut merged = range;
+        let mut left = Vec::new();
+        self.ranges.retain(|held| {
+            if held.holder != holder {
+                return true;
+            }
+            if Some(held.kind) == kind && held.range.touches(range) {
+                merged = merged.joined(held.range);
+                return false;
+            }
+            if held.range.overlaps(range) {
+                left.extend(
+                    held.range
+                        .without(range)
+                        .map(|range| HeldRange { range, ..*held }),
+                );
+                return false;
+            }
+            true
+        });
+        self.ranges.append(&mut left);
+        self.ranges.extend(kind.map(|kind| HeldRange {
+            holder,
+            kind,
+            range: merged,
+        }));
+        (before, self.ranges.len())
+    }
+
+    /// Whether unlocking a range leaves two parts of one.
+    pub(super) fn splits(&self, holder: Holder, range: LockRange) -> bool {
+        let mut own = self.ranges.iter().filter(|held| held.holder == holder);
+        own.any(|held| held.range.overlaps(range) && held.range.without(range).count() == 2)
+    }
+
+    /// A lock of another owner that excludes one of this client and lock owner. One owner may have locks with several
+    /// opens of the file.
+    pub(super) fn conflict(
+        &self,
+        (client, owner): (u64, &[u8]),
+        kind: LockKind,
+        range: LockRange,
+    ) -> Option<Conflict> {
+        let held = self.ranges.iter().find(|held| {
+            let excludes = held.kind == LockKind::Write || kind == LockKind::Write;
+            let is_own = || held.holder.0 == client && self.owner_of(held.holder) == Some(owner);
+            excludes && held.range.overlaps(range) && !is_own()
+        })?;
+        Some(Conflict {
+            range: held.range,
+            kind: held.kind,
+            client: held.holder.0,
+            owner: self.owner_of(held.holder).unwrap_or_default().into(),
+        })
     }
 
     /// An open, by its number.

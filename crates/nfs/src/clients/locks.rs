@@ -3,8 +3,8 @@
 //! Read first: RFC 8881 sections 9.1 to 9.6 and 18.10 to 18.12.
 
 use super::Clients;
-use super::claims::{FileKey, LockKind, LockRange, ShareModes};
-use super::files::{FileLocker, FileState, HeldRange};
+use super::claims::{Conflict, FileKey, LockKind, LockRange, ShareModes};
+use super::files::FileLocker;
 use super::opens::state_bytes;
 use super::stateid::{State, StateId, StateKind};
 use crate::status4::Status4;
@@ -23,19 +23,6 @@ pub(crate) enum Locker<'a> {
     Known(StateId),
 }
 
-/// A lock that excludes the one asked for (LOCK4denied).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Conflict {
-    /// What is locked.
-    pub(crate) range: LockRange,
-    /// How.
-    pub(crate) kind: LockKind,
-    /// The client that holds it.
-    pub(crate) client: u64,
-    /// Its lock owner.
-    pub(crate) owner: Box<[u8]>,
-}
-
 /// Why a lock is not granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
@@ -46,7 +33,7 @@ pub(crate) enum Refused {
 }
 
 /// Ranges that a client may have locked. Each lock looks at all ranges of its file.
-const RANGES_MAX: usize = 1024;
+pub(super) const RANGES_MAX: usize = 1024;
 
 impl From<Status4> for Refused {
     fn from(status: Status4) -> Self {
@@ -80,7 +67,7 @@ impl Clients {
                 .and_then(|number| file.owner_of((client, number)))
                 .ok_or(Status4::BadStateId)?,
         };
-        if let Some(conflict) = conflict(file, (client, owner), kind, range) {
+        if let Some(conflict) = file.conflict((client, owner), kind, range) {
             return Err(Refused::Denied(conflict));
         }
         let holder = self.client_mut(client)?;
@@ -105,7 +92,7 @@ impl Clients {
         kind: LockKind,
         range: LockRange,
     ) -> Option<Conflict> {
-        conflict(self.files.get(key)?, (client, owner), kind, range)
+        self.files.get(key)?.conflict((client, owner), kind, range)
     }
 
     /// LOCKU: releases what the owner has locked of a range.
@@ -139,7 +126,9 @@ impl Clients {
                 }
                 let lockers = self.files.get(key).map(|file| &file.lockers);
                 let known = lockers.into_iter().flatten().find(|locker| {
-                    locker.holder.0 == client && locker.open == open && *locker.owner == *owner
+                    locker.holder.0 == client
+                        && locker.open == Some(open)
+                        && *locker.owner == *owner
                 });
                 Ok((open, known.map(|locker| locker.holder.1)))
             }
@@ -154,7 +143,8 @@ impl Clients {
                     .into_iter()
                     .flatten()
                     .find(|locker| locker.holder == (client, number));
-                let open = known.ok_or(Status4::BadStateId)?.open;
+                let open = known.and_then(|locker| locker.open);
+                let open = open.ok_or(Status4::BadStateId)?;
                 Ok((open, Some(number)))
             }
         }
@@ -180,7 +170,7 @@ impl Clients {
         );
         self.files.entry(key).or_default().lockers.push(FileLocker {
             holder: (client, number),
-            open,
+            open: Some(open),
             owner: owner.into(),
         });
         Ok(number)
@@ -199,6 +189,7 @@ impl Clients {
             holder.ranges -= ranges;
             holder.states.remove(&number);
         }
+        self.grant_waiters(key);
     }
 
     /// Makes a range of an owner locked, or unlocked if `kind` is `None`.
@@ -210,36 +201,9 @@ impl Clients {
         kind: Option<LockKind>,
         range: LockRange,
     ) -> Result<StateId, Status4> {
-        let holder = (client, number);
         let file = self.files.get_mut(key).ok_or(Status4::BadStateId)?;
-        let before = file.ranges.len();
-        let mut merged = range;
-        let mut left = Vec::new();
-        file.ranges.retain(|held| {
-            if held.holder != holder {
-                return true;
-            }
-            if Some(held.kind) == kind && held.range.touches(range) {
-                merged = merged.joined(held.range);
-                return false;
-            }
-            if held.range.overlaps(range) {
-                left.extend(
-                    held.range
-                        .without(range)
-                        .map(|range| HeldRange { range, ..*held }),
-                );
-                return false;
-            }
-            true
-        });
-        file.ranges.append(&mut left);
-        file.ranges.extend(kind.map(|kind| HeldRange {
-            holder,
-            kind,
-            range: merged,
-        }));
-        let after = file.ranges.len();
+        let (before, after) = file.set_range((client, number), kind, range);
+        self.grant_waiters(key);
         let client_state = self.client_mut(client)?;
         client_state.ranges = client_state.ranges + after - before;
         let state = client_state.states.get_mut(&number);
@@ -247,25 +211,4 @@ impl Clients {
         state.advance();
         Ok(StateId::new(client, number, state.sequence))
     }
-}
-
-/// A lock of another owner that excludes one of this client and lock owner. One owner may have locks with several opens
-/// of the file.
-fn conflict(
-    file: &FileState,
-    (client, owner): (u64, &[u8]),
-    kind: LockKind,
-    range: LockRange,
-) -> Option<Conflict> {
-    let held = file.ranges.iter().find(|held| {
-        let excludes = held.kind == LockKind::Write || kind == LockKind::Write;
-        let is_own = || held.holder.0 == client && file.owner_of(held.holder) == Some(owner);
-        excludes && held.range.overlaps(range) && !is_own()
-    })?;
-    Some(Conflict {
-        range: held.range,
-        kind: held.kind,
-        client: held.holder.0,
-        owner: file.owner_of(held.holder).unwrap_or_default().into(),
-    })
 }

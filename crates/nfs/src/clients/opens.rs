@@ -138,7 +138,8 @@ impl Clients {
     pub(crate) fn close(&mut self, client: u64, id: StateId) -> Result<FileKey, Status4> {
         let (number, key) = self.open_of(client, id)?;
         let file = self.files.get(&key).ok_or(Status4::BadStateId)?;
-        let is_own = |locker: &&FileLocker| locker.holder.0 == client && locker.open == number;
+        let is_own =
+            |locker: &&FileLocker| locker.holder.0 == client && locker.open == Some(number);
         let lockers = file.lockers.iter().filter(is_own);
         let lockers: Vec<_> = lockers.map(|locker| locker.holder.1).collect();
         for locker in lockers {

@@ -27,7 +27,7 @@ const LIMITS: ChannelLimits = ChannelLimits {
     requests: 64,
 };
 
-fn confirmed(clients: &mut Clients, now: Instant, owner: &[u8]) -> u64 {
+pub(super) fn confirmed(clients: &mut Clients, now: Instant, owner: &[u8]) -> u64 {
     let exchange = exchange(owner);
     let id = clients.exchange(now, &exchange).expect("room").client;
     let created = clients.create_session(now, exchange.principal, (id, 1), &LIMITS);

@@ -65,10 +65,10 @@ fn calls_that_cannot_be_executed_are_refused_for_the_reason_that_rfc_5531_names(
     );
     assert_eq!(
         reject(&changed(NULL_CALL, 19, 5)),
-        Reject::ProgramMismatch(4)
+        Reject::ProgramMismatch(3, 4)
     );
     let mount_4 = changed(changed(NULL_CALL, 15, 0xa5), 19, 4);
-    assert_eq!(reject(&mount_4), Reject::ProgramMismatch(3));
+    assert_eq!(reject(&mount_4), Reject::ProgramMismatch(3, 3));
     assert_eq!(
         reject(&changed(NULL_CALL, 23, 22)),
         Reject::ProcedureUnavailable
@@ -127,7 +127,10 @@ fn replies_are_those_of_rfc_5531() {
     };
     assert_eq!(reply(Reject::NoCall), []);
     assert_eq!(reply(Reject::ProgramUnavailable), [7, 1, 0, 0, 0, 1]);
-    assert_eq!(reply(Reject::ProgramMismatch(4)), [7, 1, 0, 0, 0, 2, 3, 4]);
+    assert_eq!(
+        reply(Reject::ProgramMismatch(3, 4)),
+        [7, 1, 0, 0, 0, 2, 3, 4]
+    );
     assert_eq!(reply(Reject::ProcedureUnavailable), [7, 1, 0, 0, 0, 3]);
     assert_eq!(reply(Reject::GarbageArguments), [7, 1, 0, 0, 0, 4]);
     assert_eq!(reply(Reject::RpcMismatch), [7, 1, 1, 0, 2, 2]);

@@ -8,6 +8,7 @@ use super::compounds::{
     compound, create_session, exchange, head, open, result, root, sequenced, skip_sequence,
     state_id,
 };
+use super::peer::record;
 use super::{Arguments, Peer, RdmaPeer, TestServer};
 
 /// A stream of bytes to a session, in pieces of a length that the first byte gives. Replies are
@@ -65,6 +66,49 @@ pub fn compounds(tree: Arc<dyn FileTree>, input: &[u8]) {
         }
         assert!(results <= count + 1 && (status != 0 || results == count + 1));
     }
+}
+
+/// Calls of NLM and NSM, each behind the number of its procedure in one byte and the length of its arguments in two. The high
+/// bit of the number chooses NSM. A file `/db/file` exists, whose handle replaces a handle of zeros. Each grant is accepted or
+/// refused by turns. FREE_ALL at the end frees what is left.
+pub fn locks(tree: Arc<dyn FileTree>, input: &[u8]) {
+    let mut server = TestServer::new(tree);
+    let mut peer = Peer::default();
+    let root = peer.root(&mut server);
+    let create = Arguments::default().opaque(&root).opaque(b"file");
+    let mut reply = peer.call(&mut server, 8, create.u32(0).mode(0o644));
+    assert_eq!((reply.u32(), reply.bool()), (0, true), "a new file");
+    let file = reply.opaque();
+    let (mut rest, mut xid) = (input, 0);
+    while let Some(([procedure, len @ ..], behind)) = rest.split_first_chunk::<3>() {
+        let len = usize::from(u16::from_be_bytes(*len)).min(behind.len());
+        let (arguments, behind) = behind.split_at(len);
+        rest = behind;
+        let mut arguments = Arguments(arguments.to_vec());
+        let is_place = |bytes: &[u8]| *bytes == [0; 32];
+        if let Some(at) = arguments.0.windows(32).position(is_place) {
+            arguments.0[at..at + 32].copy_from_slice(&file);
+        }
+        xid += 1;
+        let number = u32::from(procedure & 0x7f);
+        let what = if *procedure < 0x80 {
+            (100_021, 4, number)
+        } else {
+            (100_024, 1, number)
+        };
+        let call = arguments.call(xid, what, (0, 0));
+        peer.send(&mut server, &record(&call));
+        let mut reply = peer.next_reply().expect("each call has a reply");
+        assert_eq!((reply.u32(), reply.u32()), (xid, 1));
+        while let Some(grant) = server.next_grant() {
+            assert!(grant.call(xid).len() <= 4 + 256 + 3 * 1028);
+            server.end_grant(&grant, xid & 1 == 0);
+        }
+    }
+    let notify = Arguments::default().opaque(b"").u32(0);
+    let call = notify.call(0, (100_024, 1, 6), (0, 0));
+    peer.send(&mut server, &record(&call));
+    assert_eq!(server.count_clients().locks, 0);
 }
 
 /// Messages to a session over a queue pair, each behind its length in two bytes. The client's keys

@@ -150,6 +150,20 @@ impl Peer {
         self.call_program(server, (100_005, 3, procedure), &arguments)
     }
 
+    /// Calls a procedure of NLM version 4 and returns the results.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "tests build arguments where they call"
+    )]
+    pub fn lock_call(
+        &mut self,
+        server: &mut TestServer,
+        procedure: u32,
+        arguments: Arguments,
+    ) -> Reply {
+        self.call_program(server, (100_021, 4, procedure), &arguments)
+    }
+
     /// Calls COMPOUND of NFS version 4 and returns the results.
     #[expect(
         clippy::needless_pass_by_value,

@@ -8,8 +8,8 @@ use std::time::Instant;
 use file_tree::FileTree;
 
 use crate::{
-    Answer, Backend, Clients, Completed, Export, ExportId, ExportOptions, Refusal, ReplyCache,
-    Squash, WaitingCall,
+    Answer, Backend, ClientCounts, Clients, Completed, Export, ExportId, ExportOptions, Grant,
+    Refusal, ReplyCache, Squash, WaitingCall,
 };
 
 /// Exports, replies and counts of a server. One value is the backend of all its connections, which
@@ -79,6 +79,21 @@ impl TestServer {
         self.answers.push_back(answer);
     }
 
+    /// A lock that the client is to be told of.
+    pub fn next_grant(&mut self) -> Option<Grant> {
+        self.clients.next_grant()
+    }
+
+    /// The client has replied to a callback.
+    pub fn end_grant(&mut self, grant: &Grant, is_accepted: bool) {
+        self.clients.end_grant(grant, is_accepted);
+    }
+
+    /// What all clients hold.
+    pub fn count_clients(&self) -> ClientCounts {
+        self.clients.count()
+    }
+
     fn find(&self, is_it: impl Fn(&Export) -> bool) -> Result<&Export, Refusal> {
         let export = self.exports.iter().find(|export| is_it(export));
         let export = export.ok_or(Refusal::Unknown)?;
@@ -128,6 +143,10 @@ impl Backend for TestServer {
 
     fn client(&self) -> IpAddr {
         self.client
+    }
+
+    fn local(&self) -> IpAddr {
+        Ipv4Addr::LOCALHOST.into()
     }
 
     fn with_replies(&mut self, use_cache: &mut dyn FnMut(&mut ReplyCache)) {

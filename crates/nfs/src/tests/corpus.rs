@@ -1,7 +1,7 @@
 //! The corpora of the fuzz targets.
 
 use super::tree;
-use crate::testing::fuzz::{compounds, rdma, session};
+use crate::testing::fuzz::{compounds, locks, rdma, session};
 
 #[test]
 fn the_corpus_passes() {
@@ -16,4 +16,9 @@ fn the_corpus_of_rdma_passes() {
 #[test]
 fn the_corpus_of_compounds_passes() {
     assert!(block::testing::replay("nfs_compounds", |input| compounds(tree(), input)) > 0);
+}
+
+#[test]
+fn the_corpus_of_locks_passes() {
+    assert!(block::testing::replay("nfs_locks", |input| locks(tree(), input)) > 0);
 }

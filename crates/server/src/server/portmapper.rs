@@ -182,7 +182,7 @@ impl Known {
             Err(error) if !self.is_unreachable => {
                 tracing::info!(
                     socket = %socket.display(), %error,
-                    "no portmapper answers: clients of NFS version 3 have to name port and mountport"
+                    "no portmapper answers: clients of NFS version 3 have to name port and mountport, and use nolock"
                 );
                 self.is_unreachable = true;
             }

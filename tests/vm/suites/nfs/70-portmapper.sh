@@ -40,3 +40,55 @@ umount /mnt/found
 E
   [ "$(other --json share show found | jq .files)" = 1 ]
 }
+
+# Linux has a client of its own for each mount with nosharecache, and for version 4, so locks meet in the daemon alone.
+test_locks_of_version_3_exclude_each_other_and_those_of_version_4() {
+  guest << 'E'
+locker_up
+locks_up
+for name in found other; do
+  mkdir -p /mnt/$name
+  mount -t nfs -o vers=3,proto=tcp,mountproto=tcp,nosharecache "$PEER_A:/found" /mnt/$name
+done
+mkdir -p /mnt/four
+mount -t nfs -o vers=4.2,proto=tcp,port=20490 "$PEER_A:/found" /mnt/four
+echo content > /mnt/found/locked
+for file in /mnt/other/locked /mnt/four/locked; do
+  exec 5<> /mnt/found/locked 6<> $file
+  flock -x 5
+  refused flock -s -n 6
+  flock -s 5
+  flock -s -n 6
+  refused flock -x -n 6
+  flock -u 5
+  flock -x -n 6
+  refused flock -s -n 5
+  exec 5>&- 6>&-
+  # The program that holds a part is killed.
+  locker hold w 10 10 /mnt/found/locked &
+  eventually 20 refused locker try w 0 0 $file
+  locker try w 0 10 $file
+  kill -KILL $!
+  wait $! || :
+  locker try w 0 0 $file
+done
+E
+}
+
+# Without a callback Linux asks again after 30 s.
+test_a_lock_of_version_3_is_granted_by_a_callback() {
+  guest << 'E'
+for holder in found four; do
+  exec 5<> /mnt/$holder/locked
+  flock -x 5
+  (flock -x 6 && echo locked > /tmp/locked) 5>&- 6<> /mnt/other/locked &
+  sleep 2
+  [ ! -e /tmp/locked ]
+  exec 5>&-
+  eventually 12 test -s /tmp/locked
+  wait $!
+  rm /tmp/locked
+done
+umount /mnt/found /mnt/other /mnt/four
+E
+}

@@ -49,6 +49,12 @@ C
   tcc -o /usr/bin/locker /tmp/locker.c
 }
 
+# locks_up: what Linux's client needs for locks of version 3: its portmapper and its status monitor.
+locks_up() {
+  pgrep -x rpcbind || rpcbind
+  pgrep -x rpc.statd || rpc.statd --no-notify
+}
+
 # again SHARE [OPTION,...]: mounted anew, so that nothing is cached.
 again() {
   umount "/mnt/$1"

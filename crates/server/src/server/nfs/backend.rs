@@ -72,8 +72,8 @@ struct Use {
     charge: Option<Charge>,
 }
 
-/// What the counters of a share are charged: 117 numbers for each of 32 procedures, rounded up.
-pub(super) const COUNTERS_BYTES: u64 = 30 << 10;
+/// What the counters of a share are charged: 117 numbers for each of 38 procedures, rounded up.
+pub(super) const COUNTERS_BYTES: u64 = 35 << 10;
 
 impl NfsBackend {
     pub(crate) fn new(
@@ -259,6 +259,10 @@ impl Backend for NfsBackend {
 
     fn client(&self) -> IpAddr {
         self.accepted.peer.ip().to_canonical()
+    }
+
+    fn local(&self) -> IpAddr {
+        self.accepted.local.ip().to_canonical()
     }
 
     fn with_replies(&mut self, use_cache: &mut dyn FnMut(&mut ReplyCache)) {

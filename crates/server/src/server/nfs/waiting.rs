@@ -44,6 +44,7 @@ impl Waiting {
         let mut backend = WorkerBackend {
             core: Arc::clone(core),
             peer: accepted.peer,
+            local: accepted.local.ip(),
             transport,
             export: None,
         };
@@ -94,6 +95,7 @@ fn take<T>(slot: &Mutex<Option<T>>) -> Option<T> {
 struct WorkerBackend {
     core: Arc<Core>,
     peer: SocketAddr,
+    local: IpAddr,
     transport: Transport,
     export: Option<Export>,
 }
@@ -139,6 +141,10 @@ impl Backend for WorkerBackend {
 
     fn client(&self) -> IpAddr {
         self.peer.ip().to_canonical()
+    }
+
+    fn local(&self) -> IpAddr {
+        self.local.to_canonical()
     }
 
     fn with_replies(&mut self, use_cache: &mut dyn FnMut(&mut ReplyCache)) {

@@ -88,12 +88,12 @@ fn portals_are_registered_moved_and_removed() {
 
     portmapper.register([address("192.0.2.1:2049")].into_iter());
     let registered = next();
-    assert_eq!(registered.len(), 3, "NFS 3 and 4, MOUNT 3");
+    assert_eq!(registered.len(), 4, "NFS 3 and 4, MOUNT 3, NLM 4");
     assert_eq!(addresses(&registered), ["192.0.2.1.8.1"]);
 
     portmapper.register([address("192.0.2.1:2050"), address("[2001:db8::1]:2049")].into_iter());
     let registered = next();
-    assert_eq!(registered.len(), 6, "both versions of IP");
+    assert_eq!(registered.len(), 8, "both versions of IP");
     assert_eq!(addresses(&registered), ["192.0.2.1.8.2", "2001:db8::1.8.1"]);
 
     portmapper.stop(PATIENCE);

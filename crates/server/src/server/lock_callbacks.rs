@@ -1,0 +1,170 @@
+//! The thread that tells clients of NLM about locks that they have waited for. It asks the client's portmapper for the port of
+//! its lock manager, and calls that. Both take a bounded time, and a client that does not answer is left alone for a while, so
+//! that it holds others up seldom.
+
+use std::collections::VecDeque;
+use std::io::{self, Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ::nfs::{Grant, Registration};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
+
+use crate::nfs::NfsClients;
+
+/// The way to the thread, which ends when this is dropped.
+pub(super) struct LockCallbacks(Arc<NfsClients>);
+
+/// A callback that is to be made.
+struct Job {
+    grant: Grant,
+    due: Instant,
+    tries: u32,
+}
+
+/// The port of portmappers.
+const PORTMAPPER_PORT: u16 = 111;
+/// How long a connection with a call and its reply may take.
+const CALL_WITHIN: Duration = Duration::from_secs(1);
+/// How long a client is left alone that has not answered. Linux asks for the lock again after 30 s, and finds that it has it.
+const RETRY_AFTER: Duration = Duration::from_secs(10);
+/// How often a client is called. Then it has not asked for the lock for minutes, and the lock is released.
+const TRIES_MAX: u32 = 18;
+
+impl LockCallbacks {
+    /// Starts the thread.
+    pub(super) fn start(clients: Arc<NfsClients>) -> io::Result<Self> {
+        let of_thread = Arc::clone(&clients);
+        thread::Builder::new()
+            .name("lock-callbacks".to_owned())
+            .spawn(move || serve(&of_thread, PORTMAPPER_PORT))?;
+        Ok(Self(clients))
+    }
+}
+
+impl Drop for LockCallbacks {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+/// Makes callbacks until it is stopped.
+fn serve(clients: &NfsClients, portmapper_port: u16) {
+    // No more than there are grants, which the clients' state bounds.
+    let mut jobs = VecDeque::new();
+    while let Some(grants) = clients.wait_for_grants(next_due(&jobs)) {
+        let now = Instant::now();
+        for grant in grants {
+            let due = now.max(postponed(&jobs, &grant));
+            let tries = 0;
+            jobs.push_back(Job { grant, due, tries });
+        }
+        clients.retain_pending(&mut jobs, |job| &job.grant);
+        let Some(at) = jobs.iter().position(|job| job.due <= now) else {
+            continue;
+        };
+        let Some(mut job) = jobs.remove(at) else {
+            continue;
+        };
+        match call(&job.grant, portmapper_port) {
+            Ok(is_accepted) => clients.end_grant(&job.grant, is_accepted),
+            Err(error) => {
+                let (client, tries) = (job.grant.client(), job.tries + 1);
+                tracing::debug!(%client, tries, %error, "a client was not told of a lock that it waits for");
+                if tries == TRIES_MAX {
+                    tracing::warn!(%client, "released a lock that a client has waited for: it does not answer");
+                    clients.end_grant(&job.grant, false);
+                    continue;
+                }
+                let due = Instant::now() + RETRY_AFTER;
+                for other in &mut jobs {
+                    if other.grant.client() == client {
+                        other.due = due;
+                    }
+                }
+                (job.due, job.tries) = (due, tries);
+                jobs.push_back(job);
+            }
+        }
+    }
+}
+
+fn next_due(jobs: &VecDeque<Job>) -> Option<Instant> {
+    jobs.iter().map(|job| job.due).min()
+}
+
+/// Until when the client of a grant is left alone.
+fn postponed(jobs: &VecDeque<Job>, grant: &Grant) -> Instant {
+    let same = jobs
+        .iter()
+        .filter(|job| job.grant.client() == grant.client());
+    let due = same.map(|job| job.due).max();
+    due.unwrap_or_else(Instant::now)
+}
+
+/// Tells a client of a lock. Returns whether it accepts it.
+fn call(grant: &Grant, portmapper_port: u16) -> io::Result<bool> {
+    /// There is one call on each connection.
+    const XID: u32 = 1;
+    let invalid = |what| io::Error::new(io::ErrorKind::InvalidData, what);
+    let portmapper = SocketAddr::new(grant.client(), portmapper_port);
+    let reply = exchange(portmapper, grant.local(), &Registration::ask_for_locks(XID))?;
+    let port = Registration::read_port(XID, &reply)
+        .ok_or_else(|| invalid("its portmapper knows no lock manager"))?;
+    let manager = SocketAddr::new(grant.client(), port.get());
+    let reply = exchange(manager, grant.local(), &grant.call(XID))?;
+    Grant::read_reply(XID, &reply)
+        .ok_or_else(|| invalid("its lock manager replies with something else"))
+}
+
+/// Connects from an address of ours, sends a call and returns the record of the reply.
+fn exchange(to: SocketAddr, from: IpAddr, call: &[u8]) -> io::Result<Vec<u8>> {
+    let until = Instant::now() + CALL_WITHIN;
+    let family = if to.is_ipv4() {
+        AddressFamily::INET
+    } else {
+        AddressFamily::INET6
+    };
+    let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    // It applies to connecting, too (socket(7)).
+    set_socket_timeout(&socket, Timeout::Send, Some(CALL_WITHIN))?;
+    bind(&socket, &SocketAddr::new(from, 0))?;
+    connect(&socket, &to)?;
+    let mut stream = TcpStream::from(socket);
+    stream.write_all(call)?;
+    let mut reply = vec![0; 4];
+    read_until(&mut stream, &mut reply, until)?;
+    let mark = u32::from_be_bytes([reply[0], reply[1], reply[2], reply[3]]);
+    let len = (mark & !(1 << 31)) as usize;
+    if mark >> 31 == 0 || 4 + len > Grant::REPLY_BYTES_MAX {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "the reply is no record of one short fragment",
+        ));
+    }
+    reply.resize(4 + len, 0);
+    read_until(&mut stream, &mut reply[4..], until)?;
+    Ok(reply)
+}
+
+/// Fills `bytes`, however slowly the peer sends them, if that is done in time.
+fn read_until(stream: &mut TcpStream, mut bytes: &mut [u8], until: Instant) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(bytes)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            len => bytes = &mut bytes[len..],
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;
