@@ -29,8 +29,8 @@ pub(crate) use locks::{Locker, Refused};
 pub use nlm::Grant;
 pub(crate) use nlm::{Locked, NlmCaller};
 pub(crate) use slots::{
-    Begun, ChannelLimits, MESSAGE_BYTES_MAX, NewSession, Request, SessionId, SlotId, SlotRequest,
-    TRANSFER_BYTES_MAX,
+    Begun, ChannelLimits, HEAD_BYTES_MAX, MESSAGE_BYTES_MAX, NewSession, Request, SessionId,
+    SlotId, SlotRequest, TRANSFER_BYTES_MAX,
 };
 pub(crate) use stateid::{StateId, StateUse};
 

@@ -166,12 +166,14 @@ impl Clients {
         now: Instant,
         principal: Principal,
         (id, sequence): (u64, u32),
-        limits: &ChannelLimits,
+        (fore, back): (&ChannelLimits, &ChannelLimits),
     ) -> Result<NewSession, Status4> {
         self.expire(now);
         let start = self.start;
         let client = self.clients.get_mut(&id).ok_or(Status4::StaleClientId)?;
-        if client.principal != principal {
+        // Another user of a client that is confirmed may create sessions, but nobody at another address.
+        let is_same_address = client.principal.address == principal.address;
+        if !is_same_address || !client.is_confirmed && client.principal != principal {
             return Err(Status4::ClientIdInUse);
         }
         if let Some(created) = client
@@ -183,7 +185,8 @@ impl Clients {
         if sequence != client.create_sequence.wrapping_add(1) {
             return Err(Status4::MisorderedSequence);
         }
-        let limits = limits.granted()?;
+        let limits = fore.granted()?;
+        back.check_back()?;
         if client.sessions.len() >= SESSIONS_MAX {
             return Err(Status4::NoSpace);
         }

@@ -161,6 +161,12 @@ impl Clients {
         Ok(key)
     }
 
+    /// Whether a client has a file open.
+    pub(crate) fn has_open(&self, client: u64, key: &FileKey) -> bool {
+        let file = self.files.get(key);
+        file.is_some_and(|file| file.opens.iter().any(|open| open.holder.0 == client))
+    }
+
     /// The file of an open.
     pub(crate) fn file_of(&mut self, client: u64, id: StateId) -> Result<FileKey, Status4> {
         Ok(self.open_of(client, id)?.1)

@@ -121,8 +121,12 @@ pub(crate) enum Begun {
 pub(crate) const TRANSFER_BYTES_MAX: usize = 256 << 10;
 /// The longest request and reply: data, and what surrounds them.
 pub(crate) const MESSAGE_BYTES_MAX: u32 = TRANSFER_BYTES_MAX as u32 + (8 << 10);
-/// The shortest limits that a session is of use with: a compound of a SEQUENCE and any other operation without data.
-const MESSAGE_BYTES_MIN: u32 = 1024;
+/// The shortest messages that a session is granted: a SEQUENCE and an operation with a file handle fit.
+const MESSAGE_BYTES_MIN: u32 = 256;
+/// Operations of the shortest compound of a back channel: CB_SEQUENCE and another one.
+const BACK_OPERATIONS_MIN: u32 = 2;
+/// The longest part of a reply in front of the results of SEQUENCE and with them, in bytes: headers, tag, status.
+pub(crate) const HEAD_BYTES_MAX: usize = 28 + 4 + 4 + 4 + 44 + 4;
 /// The longest kept reply. That of OPEN with attributes takes some 700 bytes.
 const KEPT_BYTES_MAX: u32 = 2048;
 /// Operations of a compound.
@@ -180,6 +184,18 @@ impl ChannelLimits {
             requests: self.requests.min(SLOTS_MAX),
         })
     }
+
+    /// Checks what a client offers for its back channel, which has to carry a recall (section 18.36.3), whether or
+    /// not this server uses it.
+    pub(super) const fn check_back(&self) -> Result<(), Status4> {
+        if self.request_bytes < MESSAGE_BYTES_MIN
+            || self.reply_bytes < MESSAGE_BYTES_MIN
+            || self.operations < BACK_OPERATIONS_MIN
+        {
+            return Err(Status4::TooSmall);
+        }
+        Ok(())
+    }
 }
 
 impl Session {
@@ -208,6 +224,7 @@ impl Session {
     ) -> Result<Begun, Status4> {
         let ChannelLimits {
             request_bytes,
+            kept_bytes,
             operations,
             requests,
             ..
@@ -244,6 +261,10 @@ impl Session {
             SlotState::NotKept if is_repeated => {
                 let limits = self.limits;
                 return Ok(Begun::NotKept { client, limits });
+            }
+            // Not even what every reply begins with can be kept.
+            _ if asked.is_kept && (kept_bytes as usize) < HEAD_BYTES_MAX => {
+                return Err(Status4::ReplyTooBigToCache);
             }
             SlotState::Kept | SlotState::NotKept => {}
         }

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Instant;
 
 use super::*;
+use crate::xdr::Writer;
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
@@ -30,7 +31,7 @@ const LIMITS: ChannelLimits = ChannelLimits {
 pub(super) fn confirmed(clients: &mut Clients, now: Instant, owner: &[u8]) -> u64 {
     let exchange = exchange(owner);
     let id = clients.exchange(now, &exchange).expect("room").client;
-    let created = clients.create_session(now, exchange.principal, (id, 1), &LIMITS);
+    let created = clients.create_session(now, exchange.principal, (id, 1), (&LIMITS, &LIMITS));
     assert_eq!(created.map(|session| session.sequence), Ok(1));
     clients.complete_reclaim(id).expect("once");
     id
@@ -87,11 +88,11 @@ fn create_session_is_executed_once() {
     let exchange = exchange(b"one");
     let id = clients.exchange(now, &exchange).expect("room").client;
     let principal = exchange.principal;
-    let first = clients.create_session(now, principal, (id, 1), &LIMITS);
-    let again = clients.create_session(now, principal, (id, 1), &LIMITS);
+    let first = clients.create_session(now, principal, (id, 1), (&LIMITS, &LIMITS));
+    let again = clients.create_session(now, principal, (id, 1), (&LIMITS, &LIMITS));
     assert_eq!(first, again);
     assert_eq!(clients.count().sessions, 1);
-    let misordered = clients.create_session(now, principal, (id, 3), &LIMITS);
+    let misordered = clients.create_session(now, principal, (id, 3), (&LIMITS, &LIMITS));
     assert_eq!(misordered, Err(Status4::MisorderedSequence));
     assert_eq!(
         clients.destroy_client(principal, id),
@@ -105,4 +106,77 @@ fn create_session_is_executed_once() {
     );
     assert_eq!(clients.destroy_client(principal, id), Ok(()));
     assert_eq!(clients.used_bytes, 0);
+}
+
+#[test]
+fn sessions_are_for_users_of_a_confirmed_client_and_for_channels_that_carry_something() {
+    let (mut clients, now) = (Clients::new(1), Instant::now());
+    let exchange = exchange(b"one");
+    let id = clients.exchange(now, &exchange).expect("room").client;
+    let other = Principal {
+        uid: 7,
+        ..exchange.principal
+    };
+    let mut create = |principal, sequence, back| {
+        let created = clients.create_session(now, principal, (id, sequence), (&LIMITS, &back));
+        created.map(|session| session.sequence)
+    };
+    // A user that has not created the client ID can't confirm it, and may use it afterwards.
+    assert_eq!(create(other, 1, LIMITS), Err(Status4::ClientIdInUse));
+    assert_eq!(create(exchange.principal, 1, LIMITS), Ok(1));
+    assert_eq!(create(other, 2, LIMITS), Ok(2));
+    let elsewhere = Principal {
+        address: [192, 0, 2, 1].into(),
+        ..other
+    };
+    assert_eq!(create(elsewhere, 3, LIMITS), Err(Status4::ClientIdInUse));
+    // Channels back that carry no recall are refused, and use up no number.
+    let short = ChannelLimits {
+        request_bytes: 10,
+        ..LIMITS
+    };
+    let narrow = ChannelLimits {
+        operations: 1,
+        ..LIMITS
+    };
+    for back in [short, narrow] {
+        assert_eq!(create(other, 3, back), Err(Status4::TooSmall));
+    }
+    assert_eq!(create(other, 3, LIMITS), Ok(3));
+}
+
+#[test]
+fn requests_that_are_too_long_for_their_session_use_up_no_number() {
+    let (mut clients, now) = (Clients::new(1), Instant::now());
+    let exchange = exchange(b"one");
+    let id = clients.exchange(now, &exchange).expect("room").client;
+    let narrow = ChannelLimits {
+        request_bytes: 512,
+        reply_bytes: 256,
+        kept_bytes: 10,
+        ..LIMITS
+    };
+    let limits = (&narrow, &LIMITS);
+    let created = clients.create_session(now, exchange.principal, (id, 1), limits);
+    let session = created.expect("these are enough").id;
+    let mut begin = |len_bytes, is_kept| {
+        let asked = SlotRequest {
+            session,
+            sequence: 1,
+            slot: 0,
+            is_kept,
+        };
+        let request = Request {
+            address: HERE,
+            len_bytes,
+            operations: 1,
+            checksum: 0,
+        };
+        let mut reply = Vec::new();
+        clients.begin(now, &asked, &request, &mut Writer::new(&mut reply))
+    };
+    assert_eq!(begin(513, false), Err(Status4::RequestTooBig));
+    // Its reply would not be kept whatever it is.
+    assert_eq!(begin(512, true), Err(Status4::ReplyTooBigToCache));
+    assert!(matches!(begin(512, false), Ok(Begun::New { .. })));
 }

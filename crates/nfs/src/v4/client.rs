@@ -1,7 +1,7 @@
 //! Operations on client IDs, sessions and state IDs.
 
 use super::compound::Compound;
-use super::place::with_clients;
+use super::place::{MinorVersion, with_clients};
 use crate::Backend;
 use crate::clients::{ChannelLimits, Exchange, NewSession, OWNER_BYTES_MAX, SessionId, StateId};
 use crate::status4::Status4;
@@ -41,7 +41,11 @@ impl<B: Backend> Compound<'_, B> {
         let owner = arguments.opaque(OWNER_BYTES_MAX)?;
         let flags = arguments.u32()?;
         // SP4_NONE is the only protection of state: AUTH_SYS has no more.
-        if flags & !KNOWN_FLAGS != 0 || arguments.u32()? != 0 {
+        let known = match self.at.minor {
+            MinorVersion::One => KNOWN_FLAGS & !SUPPORTS_FENCE,
+            MinorVersion::Two => KNOWN_FLAGS,
+        };
+        if flags & !known != 0 || arguments.u32()? != 0 {
             return Err(Status4::Invalid);
         }
         skip_implementation(arguments)?;
@@ -87,7 +91,7 @@ impl<B: Backend> Compound<'_, B> {
         }
         let (now, principal) = (self.now, self.principal());
         let created = with_clients(self.backend, |clients| {
-            clients.create_session(now, principal, (client, sequence), &fore)
+            clients.create_session(now, principal, (client, sequence), (&fore, &back))
         })??;
         let NewSession {
             id,

@@ -8,7 +8,8 @@ use super::operation::{ILLEGAL, Operation};
 use super::place::{MinorVersion, Node, Place, key_of, open_place, with_clients};
 use super::skip::reply_bytes;
 use crate::clients::{
-    Begun, ChannelLimits, FileKey, Principal, Request, SessionId, SlotId, SlotRequest, StateId,
+    Begun, ChannelLimits, FileKey, HEAD_BYTES_MAX, Principal, Request, SessionId, SlotId,
+    SlotRequest, StateId,
 };
 use crate::results::Results;
 use crate::rpc::{Call, Credential};
@@ -30,7 +31,7 @@ pub(super) struct Compound<'a, B> {
 /// How far a compound is.
 #[derive(Debug)]
 pub(super) struct Progress {
-    minor: MinorVersion,
+    pub(super) minor: MinorVersion,
     /// The client and its session, in a compound that begins with SEQUENCE.
     sequenced: Option<Sequenced>,
     pub(super) current: Slot,
@@ -461,8 +462,13 @@ impl<B: Backend> Compound<'_, B> {
     fn check_room(&self, operation: Operation, out: &Writer<'_>) -> Result<(), Status4> {
         let needed = match operation {
             Operation::Lock | Operation::LockTest => LOCK_BYTES_MAX,
-            // These have no results besides their status.
-            Operation::PutFh
+            // These have no results besides their status, or, as GETATTR, check what they have written.
+            Operation::GetAttr
+            | Operation::Lookup
+            | Operation::LookupParent
+            | Operation::NotVerify
+            | Operation::Verify
+            | Operation::PutFh
             | Operation::PutRootFh
             | Operation::PutPublicFh
             | Operation::SaveFh
@@ -637,9 +643,6 @@ impl<B: Backend> Compound<'_, B> {
         Ok(id)
     }
 }
-
-/// The longest part of a reply in front of the results of SEQUENCE and with them, in bytes: headers, tag, status.
-const HEAD_BYTES_MAX: usize = 28 + 4 + 4 + 4 + 44 + 4;
 
 impl Sequenced {
     /// The result of SEQUENCE.

@@ -5,11 +5,11 @@ use file_tree::{Access, AttributeChanges, Attributes, FileError, FileKind, Mode,
 use super::attributes::{Subject, read_changes};
 use super::bitmap::Bitmap;
 use super::compound::Compound;
-use super::place::{Node, Place, ROOT_FILE, with_clients};
+use super::place::{Node, Place, ROOT_FILE, key_of, with_clients};
 use crate::Backend;
 use crate::clients::{StateId, StateUse};
 use crate::status4::Status4;
-use crate::v3::access_bits;
+use crate::v3::{Handle, access_bits};
 use crate::xdr::{Reader, Writer};
 
 impl<B: Backend> Compound<'_, B> {
@@ -17,9 +17,24 @@ impl<B: Backend> Compound<'_, B> {
     pub(super) fn put_handle(&mut self, arguments: &mut Reader<'_>) -> Result<(), Status4> {
         let node = Node::read(arguments)?;
         if let Node::File(handle) = node {
-            self.place(handle)?.attributes()?;
+            let found = self.place(handle)?.attributes();
+            match found {
+                // A file that was removed while it was open can still be closed and unlocked.
+                Err(Status4::Stale) if self.has_open(handle)? => {}
+                found => {
+                    found?;
+                }
+            }
         }
         self.put(node)
+    }
+
+    /// Whether the client has a file open.
+    fn has_open(&mut self, handle: Handle) -> Result<bool, Status4> {
+        let client = self.client()?;
+        with_clients(self.backend, |clients| {
+            clients.has_open(client, &key_of(handle))
+        })
     }
 
     /// GETFH (section 18.8).
@@ -52,7 +67,8 @@ impl<B: Backend> Compound<'_, B> {
         self.with_subject(|subject| {
             subject.write(asked, out);
             Ok(())
-        })
+        })?;
+        self.check_reply(out.len())
     }
 
     /// VERIFY and NVERIFY (sections 18.31 and 18.15). VERIFY fails with `failure` unless the attributes are the same,

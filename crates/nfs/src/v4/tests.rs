@@ -307,6 +307,49 @@ fn compounds_out_of_order_are_refused_as_rfc_8881_says() {
     assert_eq!(head(&mut reply), (10_070, 1));
 }
 
+#[test]
+fn a_flag_of_version_4_2_is_invalid_in_4_1() {
+    let mut server = TestServer::new(tree());
+    let fence = exchange(b"one", 1, 4);
+    let mut reply = Peer::default().compound(&mut server, fence.clone());
+    assert_eq!(head(&mut reply), (22, 1));
+    let second = args().opaque(b"").u32(2).raw(&fence.0[8..]);
+    let mut reply = Peer::default().compound(&mut server, second);
+    assert_eq!(head(&mut reply), (OK, 1));
+}
+
+#[test]
+fn a_file_that_was_removed_while_it_was_open_is_closed_by_its_client_alone() {
+    let mut server = TestServer::new(tree());
+    let mut one = Client::new(&mut server, b"one", 1);
+    let mut two = Client::new(&mut server, b"two", 2);
+    let (status, open) = one.open(&mut server, b"file", (3, 0));
+    assert_eq!(status, OK);
+    let find = root().u32(15).opaque(b"file").u32(10);
+    let mut reply = one.call(&mut server, 4, &find);
+    for operation in [PUTROOTFH, 15, 15] {
+        assert_eq!(result(&mut reply), (operation, OK));
+    }
+    assert_eq!(result(&mut reply), (10, OK));
+    let put = args().u32(22).opaque(&reply.opaque());
+    let remove = root().u32(28).opaque(b"file");
+    let mut reply = two.call(&mut server, 3, &remove);
+    for operation in [PUTROOTFH, 15, 28] {
+        assert_eq!(result(&mut reply), (operation, OK));
+    }
+    // PUTFH of others fails; that of the client that has it open does not, and what needs the file does.
+    assert_eq!(result(&mut two.call(&mut server, 1, &put)), (22, 70));
+    let ask = put.clone().u32(9).u32(1).u32(8);
+    let mut reply = one.call(&mut server, 2, &ask);
+    assert_eq!(result(&mut reply), (22, OK));
+    assert_eq!(result(&mut reply), (9, 70));
+    let close = put.clone().u32(4).u32(0).raw(&open);
+    let mut reply = one.call(&mut server, 2, &close);
+    assert_eq!(result(&mut reply), (22, OK));
+    assert_eq!(result(&mut reply), (4, OK));
+    assert_eq!(result(&mut one.call(&mut server, 1, &put)), (22, 70));
+}
+
 /// Calls operations of minor version 2 behind a SEQUENCE, and returns what follows its result.
 fn call_2(
     client: &mut Client,
