@@ -129,7 +129,8 @@ ip address delete "$MOVES/32" dev eth1
 E
 }
 
-# As when a switch fails: a bond's address goes over to its other link, which has another MAC, and all who use it are told.
+# As when a switch fails: a bond's address goes over to its other link, which has another MAC, and all who use it are told. Linux's
+# host connects again within a second or two, so that its log is asked and not its state.
 test_an_address_that_moves_to_another_link_is_served_on() {
   needs_modules bonding
   here << 'E'
@@ -138,14 +139,13 @@ bond_up "$BONDED"
 ramport_here portal create "$portal?rdma=hw"
 connect "$BONDED" --reconnect-delay=1 --ctrl-loss-tmo=600
 io_started moved "$(device 1)" verified_for_a_while moved "$(device 1)"
-# shellcheck disable=SC2046
-lost() { ! live $(controllers); }
-# shellcheck disable=SC2046
-back() { live $(controllers); }
+reconnected() { grep "Successfully reconnected" <(dmesg); }
 for link in bond-b bond-a; do
   bond_moves_to "$link"
-  eventually 40 lost
-  eventually 60 back
+  eventually 60 reconnected || {
+    dmesg
+    exit 1
+  }
 done
 io_ended moved 60
 same "$(portal_field "$portal" provider)" hw provider
