@@ -222,29 +222,8 @@ impl Session {
         request: &Request,
         reply: &mut Writer<'_>,
     ) -> Result<Begun, Status4> {
-        let ChannelLimits {
-            request_bytes,
-            kept_bytes,
-            operations,
-            requests,
-            ..
-        } = self.limits;
-        if request.len_bytes > request_bytes as usize {
-            return Err(Status4::RequestTooBig);
-        }
-        if request.operations > operations {
-            return Err(Status4::TooManyOperations);
-        }
-        if asked.slot >= requests {
-            return Err(Status4::BadSlot);
-        }
-        let (at, client) = (asked.slot as usize, asked.session.client);
-        if self.slots.len() <= at {
-            self.slots
-                .reserve_exact(requests as usize - self.slots.len());
-            self.slots.resize_with(at + 1, Slot::default);
-        }
-        let slot = &mut self.slots[at];
+        let (limits, client) = (self.limits, asked.session.client);
+        let slot = self.slot(asked, request)?;
         let is_new = asked.sequence == slot.sequence.wrapping_add(1);
         // A slot that was never used has nothing to repeat.
         let is_repeated = asked.sequence == slot.sequence && slot.sequence != 0;
@@ -258,12 +237,9 @@ impl Session {
                 reply.raw(&slot.reply);
                 return Ok(Begun::Replied);
             }
-            SlotState::NotKept if is_repeated => {
-                let limits = self.limits;
-                return Ok(Begun::NotKept { client, limits });
-            }
+            SlotState::NotKept if is_repeated => return Ok(Begun::NotKept { client, limits }),
             // Not even what every reply begins with can be kept.
-            _ if asked.is_kept && (kept_bytes as usize) < HEAD_BYTES_MAX => {
+            _ if asked.is_kept && (limits.kept_bytes as usize) < HEAD_BYTES_MAX => {
                 return Err(Status4::ReplyTooBigToCache);
             }
             SlotState::Kept | SlotState::NotKept => {}
@@ -277,8 +253,28 @@ impl Session {
                 slot: asked.slot,
             },
             client,
-            limits: self.limits,
+            limits,
         })
+    }
+
+    /// The slot of a request that keeps the session's limits.
+    fn slot(&mut self, asked: &SlotRequest, request: &Request) -> Result<&mut Slot, Status4> {
+        if request.len_bytes > self.limits.request_bytes as usize {
+            return Err(Status4::RequestTooBig);
+        }
+        if request.operations > self.limits.operations {
+            return Err(Status4::TooManyOperations);
+        }
+        if asked.slot >= self.limits.requests {
+            return Err(Status4::BadSlot);
+        }
+        let at = asked.slot as usize;
+        if self.slots.len() <= at {
+            let missing = self.limits.requests as usize - self.slots.len();
+            self.slots.reserve_exact(missing);
+            self.slots.resize_with(at + 1, Slot::default);
+        }
+        Ok(&mut self.slots[at])
     }
 }
 
