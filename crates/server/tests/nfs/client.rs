@@ -30,6 +30,8 @@ pub const NOENT: u32 = 2;
 pub const ACCES: u32 = 13;
 pub const ROFS: u32 = 30;
 pub const STALE: u32 = 70;
+/// NFS3ERR_JUKEBOX.
+pub const TRY_LATER: u32 = 10_008;
 
 /// A connection.
 pub struct Client {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use block::testing::{Turn, skip};
 use block::{Access, OpKind};
-use client::{ACCES, Arguments, Client, NFS, NOENT, OK, ROFS, STALE};
+use client::{ACCES, Arguments, Client, NFS, NOENT, OK, ROFS, STALE, TRY_LATER};
 use server::{
     ByteSize, ExportOptions, FileProcedure, Force, HostPolicy, PortalDefinition, Server,
     ServerError, SessionInfo, SessionProtocol, ShareDefinition, ShareInfo, ShareKind, ShareName,
