@@ -132,8 +132,8 @@ exec 6>&-
 flock -x -n 5
 exec 5>&-
 # Parts of it, as fcntl(2): one program holds what another asks for.
-locker hold w 10 10 /mnt/db/file &
-eventually 20 refused locker try w 0 0 /mnt/other/file
+lock_held w 10 10 /mnt/db/file
+refused locker try w 0 0 /mnt/other/file
 locker try w 0 10 /mnt/other/file
 locker try w 20 0 /mnt/other/file
 refused locker try r 19 1 /mnt/other/file
@@ -175,8 +175,8 @@ test_a_restarted_daemon_is_stale_under_io_and_mounted_again() {
   guest << 'E'
 io_rounds lost synced_rounds lost /mnt/db/lost > /tmp/lost.out 2>&1 &
 eventually 60 test -s /mnt/db/lost
-locker hold w 0 0 /mnt/other/lost &
-eventually 20 refused locker try w 0 0 /mnt/db/lost
+lock_held w 0 0 /mnt/other/lost
+refused locker try w 0 0 /mnt/db/lost
 E
   peer_crash
   guest << 'E'

@@ -65,8 +65,8 @@ for file in /mnt/other/locked /mnt/four/locked; do
   refused flock -s -n 5
   exec 5>&- 6>&-
   # The program that holds a part is killed.
-  locker hold w 10 10 /mnt/found/locked &
-  eventually 20 refused locker try w 0 0 $file
+  lock_held w 10 10 /mnt/found/locked
+  refused locker try w 0 0 $file
   locker try w 0 10 $file
   kill -KILL $!
   wait $! || :

@@ -42,11 +42,22 @@ int main(int count, char **words) {
     perror(words[5]);
     return 1;
   }
-  while (words[1][0] == 'h') pause();
+  if (words[1][0] == 'h') {
+    puts("held");
+    fflush(stdout);
+    for (;;) pause();
+  }
   return 0;
 }
 C
   tcc -o /usr/bin/locker /tmp/locker.c
+}
+
+# lock_held r|w OFFSET LENGTH FILE: by a program in the background.
+lock_held() {
+  : > /tmp/held
+  locker hold "$@" > /tmp/held &
+  eventually 20 test -s /tmp/held
 }
 
 # locks_up: what Linux's client needs for locks of version 3: its portmapper and its status monitor.
