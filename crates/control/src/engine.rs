@@ -168,11 +168,15 @@ impl Engine {
     ) -> Result<Starting, OpenError> {
         let (mut store, mut saved) = Store::open(state)?;
         let machine = Some(settle_machine(&mut store, &mut saved)?);
-        let mut mirror_records = state.as_os_str().to_owned();
-        mirror_records.push(".mirrors");
+        let beside = |ending| {
+            let mut path = state.as_os_str().to_owned();
+            path.push(ending);
+            Some(path.into())
+        };
         let server = Server::start(ServerConfig {
             machine,
-            mirror_records: Some(mirror_records.into()),
+            mirror_records: beside(".mirrors"),
+            nfs_client_records: beside(".nfs-clients"),
             ..config
         })?;
         let feed = server.reservation_feed();

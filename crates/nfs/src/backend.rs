@@ -34,6 +34,10 @@ pub trait Backend {
     /// Changes at each start of the program, so that clients send unstable writes again.
     fn write_verifier(&self) -> [u8; 8];
 
+    /// Stays the same over restarts of the program, unlike anything that other servers return: clients reclaim their opens
+    /// and locks from a server of the same scope only (RFC 8881 section 2.10.4).
+    fn scope(&self) -> [u8; 16];
+
     /// The client's address, to which replies in the cache belong.
     fn client(&self) -> IpAddr;
 
@@ -48,6 +52,10 @@ pub trait Backend {
     /// Calls `use_clients` with the state of all clients of NFS version 4, under a lock of the program's, once. Called a
     /// few times for each compound.
     fn with_clients(&mut self, use_clients: &mut dyn FnMut(&mut Clients));
+
+    /// Waits until [`Clients::records`] are saved as they were when it was called, for a bounded time. Called for files that
+    /// outlive the program, so only in calls that may wait.
+    fn settle_records(&mut self);
 
     /// Charges [`WaitingCall::BYTES_MAX`] for calls of the connection that wait, when the first one comes. Returns
     /// whether that is charged. If not, clients are told to try later.

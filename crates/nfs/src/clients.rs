@@ -16,6 +16,7 @@ mod files;
 mod locks;
 mod nlm;
 mod opens;
+mod reclaim;
 mod slots;
 mod stateid;
 
@@ -28,6 +29,7 @@ pub(crate) use exchange::Exchange;
 pub(crate) use locks::{Locker, Refused};
 pub use nlm::Grant;
 pub(crate) use nlm::{Locked, NlmCaller};
+pub use reclaim::ClientRecord;
 pub(crate) use slots::{
     Begun, ChannelLimits, HEAD_BYTES_MAX, MESSAGE_BYTES_MAX, NewSession, Request, SessionId,
     SlotId, SlotRequest, TRANSFER_BYTES_MAX,
@@ -37,6 +39,7 @@ pub(crate) use stateid::{StateId, StateUse};
 use crate::status4::Status4;
 use files::FileState;
 use nlm::{NlmClient, PendingGrant};
+use reclaim::Reclaims;
 use slots::Session;
 use stateid::State;
 
@@ -66,6 +69,7 @@ pub struct Clients {
     last_grant: u64,
     /// Files with opens.
     files: BTreeMap<FileKey, FileState>,
+    reclaims: Reclaims,
     /// No lease expires before this.
     next_expiry: Option<Instant>,
     /// What all of it takes, as far as clients can make it grow.
@@ -132,6 +136,7 @@ impl Clients {
             fresh_grants: VecDeque::new(),
             last_grant: 0,
             files: BTreeMap::new(),
+            reclaims: Reclaims::default(),
             next_expiry: None,
             used_bytes: 0,
         }
@@ -210,6 +215,7 @@ impl Clients {
             return;
         };
         self.used_bytes -= client.used_bytes;
+        self.forget_record(&client);
         for state in client.states.values() {
             if let Some(file) = self.files.get_mut(&state.file) {
                 file.remove_client(id);
@@ -235,15 +241,6 @@ impl Clients {
                 return id;
             }
         }
-    }
-
-    /// The client has sent RECLAIM_COMPLETE (RFC 8881 section 18.51).
-    pub(crate) fn complete_reclaim(&mut self, client: u64) -> Result<(), Status4> {
-        let client = self.client_mut(client)?;
-        if std::mem::replace(&mut client.is_reclaim_complete, true) {
-            return Err(Status4::CompleteAlready);
-        }
-        Ok(())
     }
 }
 

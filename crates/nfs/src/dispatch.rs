@@ -285,7 +285,7 @@ fn execute_call<B: Backend>(
         let arguments = call.arguments;
         let is_ok = |status| status == v3::Status::Ok;
         let executed = if procedure.is_lock() {
-            nlm::execute(procedure, &mut context, arguments, out)
+            nlm::execute(procedure, now, &mut context, arguments, out)
         } else if procedure.is_mount() {
             mount::execute(procedure, &mut context, arguments, out).map(is_ok)
         } else {

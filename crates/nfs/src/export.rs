@@ -66,6 +66,8 @@ pub struct Export {
     pub path: String,
     /// The files.
     pub tree: Arc<dyn FileTree>,
+    /// The files outlive the program, and have the same handles after its restart.
+    pub outlives_restart: bool,
     /// How clients may use it.
     pub options: ExportOptions,
 }

@@ -51,7 +51,7 @@ mod xdr;
 
 pub use backend::Backend;
 pub use calls::{Answer, Completed, WaitingCall};
-pub use clients::{ClientCounts, ClientInfo, Clients, Grant};
+pub use clients::{ClientCounts, ClientInfo, ClientRecord, Clients, Grant};
 pub use error::SessionError;
 pub use export::{Export, ExportId, ExportOptions, Refusal, Squash};
 pub use procedure::Procedure;

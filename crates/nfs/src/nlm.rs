@@ -4,6 +4,8 @@
 //!
 //! A client that waits for a lock is called back: [`Grant`] is that call, which the program makes.
 
+use std::time::Instant;
+
 use crate::clients::{Conflict, FileKey, LockKind, LockRange, Locked, NlmCaller, OWNER_BYTES_MAX};
 use crate::rpc::{AcceptedHeader, CallHeader, LOCK_PROGRAM, LOCK_VERSION, record_mark};
 use crate::v3::{Context, Fault, Handle, Status};
@@ -47,6 +49,7 @@ struct LockArguments<'a> {
 /// Executes a procedure and writes its results. Returns whether the client has what it asked for.
 pub(crate) fn execute<B: Backend>(
     procedure: Procedure,
+    now: Instant,
     context: &mut Context<'_, B>,
     mut arguments: Reader<'_>,
     out: &mut Writer<'_>,
@@ -58,8 +61,8 @@ pub(crate) fn execute<B: Backend>(
     let cookie = arguments.opaque(NETOBJ_BYTES_MAX)?;
     out.opaque(cookie);
     let status = match procedure {
-        Procedure::NlmTest => return test(context, arguments, out),
-        Procedure::NlmLock => lock(context, arguments)?,
+        Procedure::NlmTest => return test(now, context, arguments, out),
+        Procedure::NlmLock => lock(now, context, arguments)?,
         Procedure::NlmCancel => cancel(context, arguments)?,
         _ => unlock(context, arguments)?,
     };
@@ -94,6 +97,7 @@ pub(crate) fn export<'a, B: Backend>(
 
 /// NLM4_TEST.
 fn test<B: Backend>(
+    now: Instant,
     context: &mut Context<'_, B>,
     mut arguments: Reader<'_>,
     out: &mut Writer<'_>,
@@ -101,8 +105,8 @@ fn test<B: Backend>(
     let kind = read_kind(&mut arguments)?;
     let lock = LockArguments::read(&mut arguments)?;
     arguments.finish()?;
-    let (key, range) = match check(context, &lock) {
-        Ok(checked) => checked,
+    let Lockable { key, range, .. } = match check(now, context, &lock) {
+        Ok(lockable) => lockable,
         Err(status) => {
             out.u32(status as u32);
             return Ok(false);
@@ -125,6 +129,7 @@ fn test<B: Backend>(
 
 /// NLM4_LOCK.
 fn lock<B: Backend>(
+    now: Instant,
     context: &mut Context<'_, B>,
     mut arguments: Reader<'_>,
 ) -> Result<LockStatus, Fault> {
@@ -134,18 +139,22 @@ fn lock<B: Backend>(
     let is_reclaim = arguments.bool()?;
     let _state = arguments.u32()?;
     arguments.finish()?;
-    let (key, range) = match check(context, &lock) {
-        Ok(checked) => checked,
+    let lockable = match check(now, context, &lock) {
+        Ok(lockable) => lockable,
         Err(status) => return Ok(status),
     };
+    let Lockable { key, range, .. } = lockable;
     if is_reclaim {
-        // There is no grace period, so another client may have had the lock meanwhile.
+        // Nobody notes the locks of NLM over a restart, so another client may have had this one meanwhile.
         return Ok(LockStatus::Denied);
     }
     let wait = may_wait.then(|| context.backend.local());
     let locked = with_clients(context, &lock, |clients, caller| {
         clients.nlm_lock(caller, &key, kind, range, wait)
     });
+    if locked == Some(Locked::Granted) && lockable.outlives_restart {
+        context.backend.settle_records();
+    }
     Ok(match locked {
         Some(Locked::Granted) => LockStatus::Granted,
         Some(Locked::Denied) => LockStatus::Denied,
@@ -215,11 +224,22 @@ fn free<B: Backend>(
     Ok(())
 }
 
-/// Checks that the file is a regular one of an export that the client may use, and that the user may read or write it.
+/// What may be locked.
+#[derive(Clone, Copy, Debug)]
+struct Lockable {
+    key: FileKey,
+    range: LockRange,
+    /// See [`Export::outlives_restart`].
+    outlives_restart: bool,
+}
+
+/// Checks that the file is a regular one of an export that the client may use, that the user may read or write it, and that
+/// clients of version 4 do not reclaim their locks now.
 fn check<B: Backend>(
+    now: Instant,
     context: &mut Context<'_, B>,
     lock: &LockArguments<'_>,
-) -> Result<(FileKey, LockRange), LockStatus> {
+) -> Result<Lockable, LockStatus> {
     let range = lock.range()?;
     let handle = lock.handle.map_err(|_| LockStatus::StaleHandle)?;
     let place = context.open(Ok(handle)).map_err(of_status)?;
@@ -231,11 +251,20 @@ fn check<B: Backend>(
     let access = place.tree().access(&place.caller(), place.file);
     let access = access.map_err(|error| of_status(error.into()))?;
     // The file may be open for more than its mode allows by now, so either permission is enough for both kinds.
-    if access.read || access.write {
-        Ok((FileKey(handle.to_bytes()), range))
-    } else {
-        Err(LockStatus::Denied)
+    if !access.read && !access.write {
+        return Err(LockStatus::Denied);
     }
+    let outlives_restart = place.export.outlives_restart;
+    if outlives_restart
+        && with_clients(context, lock, |clients, _| clients.is_in_grace(now)) != Some(false)
+    {
+        return Err(LockStatus::Grace);
+    }
+    Ok(Lockable {
+        key: FileKey(handle.to_bytes()),
+        range,
+        outlives_restart,
+    })
 }
 
 const fn of_status(status: Status) -> LockStatus {

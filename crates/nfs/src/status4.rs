@@ -51,6 +51,7 @@ pub(crate) enum Status4 {
     SymbolicLink = 10_029,
     AttributeNotSupported = 10_032,
     NoGrace = 10_033,
+    ReclaimBad = 10_034,
     BadXdr = 10_036,
     LocksHeld = 10_037,
     OpenMode = 10_038,

@@ -628,6 +628,9 @@ pub enum StartError {
     /// The thread that tells clients of locks could not be started.
     #[error("cannot start the thread that tells clients of locks: {0}")]
     LockCallbacks(#[source] io::Error),
+    /// The thread that notes clients of NFS could not be started.
+    #[error("cannot start the thread that notes clients of NFS: {0}")]
+    ClientRecords(#[source] io::Error),
     /// The thread that speaks to the portmapper could not be started.
     #[error("cannot start the thread that speaks to the portmapper: {0}")]
     Portmapper(#[source] io::Error),
@@ -644,6 +647,7 @@ impl StartError {
             | Self::KeyExchange(_)
             | Self::Freeing(_)
             | Self::LockCallbacks(_)
+            | Self::ClientRecords(_)
             | Self::Portmapper(_) => false,
         }
     }

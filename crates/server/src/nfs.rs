@@ -6,9 +6,11 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use ::nfs::{ClientInfo, Clients, Export, ExportId, Grant, Procedure, Refusal, ReplyCache};
+use ::nfs::{
+    ClientInfo, ClientRecord, Clients, Export, ExportId, Grant, Procedure, Refusal, ReplyCache,
+};
 use block::{Access, HostIdentity};
 use net::{ConnectionId, ReactorHandle};
 use uuid::Uuid;
@@ -68,12 +70,15 @@ pub(crate) struct Exports {
     mounts: Mutex<Mounts>,
     /// See [`nfs::Backend::write_verifier`].
     verifier: [u8; 8],
+    /// See [`nfs::Backend::scope`].
+    scope: Uuid,
     /// Held shared while a thread of [`Workers`] executes a call, by what was true when it began.
     executing: RwLock<()>,
 }
 
 impl Exports {
-    pub(crate) fn new() -> Self {
+    /// `scope` is the same after a restart.
+    pub(crate) fn new(scope: Uuid) -> Self {
         let (verifier, start) = Uuid::new_v4().as_u64_pair();
         // Its lower bits are random; zero is what no client ID begins with.
         let start = (start as u32).max(1);
@@ -84,6 +89,7 @@ impl Exports {
             clients: Arc::new(NfsClients::new(start)),
             mounts: Mutex::default(),
             verifier: verifier.to_be_bytes(),
+            scope,
             executing: RwLock::new(()),
         }
     }
@@ -159,6 +165,15 @@ impl Exports {
         use_mounts(&mut lock(&self.mounts))
     }
 
+    pub(crate) fn scope(&self) -> [u8; 16] {
+        self.scope.into_bytes()
+    }
+
+    /// See [`nfs::Backend::settle_records`].
+    pub(crate) fn settle_records(&self) {
+        self.clients.settle_records();
+    }
+
     pub(crate) const fn verifier(&self) -> [u8; 8] {
         self.verifier
     }
@@ -167,8 +182,12 @@ impl Exports {
 /// What clients of NFS hold, and the signal that some are to be told of locks.
 pub(crate) struct NfsClients {
     clients: Mutex<Clients>,
-    /// There are grants, or the end has come.
+    /// There are grants, records to be saved, or the end has come.
     changed: Condvar,
+    /// Which records a thread has saved; without one, [`None`].
+    saved: Mutex<Option<u64>>,
+    /// `saved` has changed.
+    was_saved: Condvar,
     is_stopping: AtomicBool,
 }
 
@@ -177,14 +196,17 @@ impl NfsClients {
         Self {
             clients: Mutex::new(Clients::new(start)),
             changed: Condvar::new(),
+            saved: Mutex::new(None),
+            was_saved: Condvar::new(),
             is_stopping: AtomicBool::new(false),
         }
     }
 
     pub(crate) fn with(&self, use_clients: &mut dyn FnMut(&mut Clients)) {
         let mut clients = lock(&self.clients);
+        let records = clients.records_number();
         use_clients(&mut clients);
-        if clients.has_grants() {
+        if clients.has_grants() || clients.records_number() != records {
             self.changed.notify_all();
         }
     }
@@ -211,6 +233,46 @@ impl NfsClients {
         }
     }
 
+    /// Begins the grace period after a restart. From now on a thread saves records.
+    pub(crate) fn begin_grace(&self, records: Vec<ClientRecord>) {
+        let mut clients = lock(&self.clients);
+        *lock(&self.saved) = Some(clients.records_number());
+        clients.begin_grace(Instant::now(), records);
+    }
+
+    /// Waits for records that are others than those with this number, at most for a while. `None` at the end, once these are
+    /// saved.
+    pub(crate) fn wait_for_records(&self, saved: u64) -> Option<(u64, Vec<ClientRecord>)> {
+        let mut clients = lock(&self.clients);
+        loop {
+            let number = clients.records_number();
+            if number != saved {
+                return Some((number, clients.records()));
+            }
+            if self.is_stopping.load(Ordering::Acquire) {
+                return None;
+            }
+            clients = (self.changed.wait(clients)).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// The records with this number were saved, or that was tried.
+    pub(crate) fn note_saved(&self, number: u64) {
+        *lock(&self.saved) = Some(number);
+        self.was_saved.notify_all();
+    }
+
+    /// Waits until the records are saved as they are now, if a thread saves them, for a bounded time.
+    pub(crate) fn settle_records(&self) {
+        let number = lock(&self.clients).records_number();
+        let is_behind = |saved: &mut Option<u64>| saved.is_some_and(|saved| saved < number);
+        let saved = lock(&self.saved);
+        drop(
+            self.was_saved
+                .wait_timeout_while(saved, SETTLE_WITHIN, is_behind),
+        );
+    }
+
     /// Keeps what is about grants that clients have still to be told of.
     pub(crate) fn retain_pending<T>(&self, jobs: &mut VecDeque<T>, grant: impl Fn(&T) -> &Grant) {
         let clients = lock(&self.clients);
@@ -230,6 +292,9 @@ impl NfsClients {
     }
 }
 
+/// How long a call waits for records of clients to be saved. Then the disk is so slow that the client would ask again.
+const SETTLE_WITHIN: Duration = Duration::from_secs(10);
+
 /// Which client has mounted what, for `showmount -a`, oldest first. It is a hint: clients need not
 /// say when they unmount.
 #[derive(Default)]
@@ -240,8 +305,10 @@ const MOUNTS_MAX: usize = 256;
 /// The longest path that is remembered.
 const MOUNT_PATH_LEN_MAX: usize = 1024;
 /// The most memory that the replies, the state and the mounts of all clients take, in bytes.
-pub(crate) const SHARED_BYTES: u64 =
-    (ReplyCache::BYTES_MAX + Clients::BYTES_MAX + MOUNTS_MAX * (MOUNT_PATH_LEN_MAX + 128)) as u64;
+pub(crate) const SHARED_BYTES: u64 = (ReplyCache::BYTES_MAX
+    + Clients::BYTES_MAX
+    + Clients::RECORDS_BYTES_MAX
+    + MOUNTS_MAX * (MOUNT_PATH_LEN_MAX + 128)) as u64;
 
 impl Mounts {
     pub(crate) fn add(&mut self, client: IpAddr, path: &[u8]) {

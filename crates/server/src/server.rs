@@ -8,6 +8,7 @@
 //! Locks are taken from left to right. The data path takes none.
 
 mod brp;
+mod client_records;
 mod connections;
 mod copies;
 mod freeing;
@@ -61,6 +62,7 @@ use crate::{
 pub use reservations::ReservationFeed;
 pub use snapshots::NewSnapshot;
 
+use client_records::ClientRecords;
 use freeing::Freeing;
 use key_exchange::KeyExchange;
 use lock_callbacks::LockCallbacks;
@@ -90,6 +92,9 @@ pub struct ServerConfig {
     /// The folder in which mirrors record which members are in sync; it is created. Without one, mirrors
     /// that are restored start as new ones.
     pub mirror_records: Option<PathBuf>,
+    /// The file in which clients of NFS version 4 are noted that may hold state, so that they alone may reclaim it after a
+    /// restart. Without one, nothing is reclaimed.
+    pub nfs_client_records: Option<PathBuf>,
     /// The Unix socket of the portmapper (rpcbind), with which NFS portals are registered; without one, they are not.
     pub portmapper: Option<PathBuf>,
     /// Whether software RDMA sends packets one by one, without segmentation offload (GSO).
@@ -147,6 +152,7 @@ struct Core {
     generated_keys: GeneratedKeys,
     freeing: Freeing,
     _lock_callbacks: LockCallbacks,
+    _client_records: ClientRecords,
     portmapper: Portmapper,
     handle: ReactorHandle,
 }
@@ -202,7 +208,7 @@ impl Server {
         })?;
         let handle = reactors.handle();
         let machine = config.machine.unwrap_or_else(machine);
-        let exports = Exports::new();
+        let exports = Exports::new(machine);
         let core = Arc::new(Core {
             state: Mutex::new(State {
                 machine,
@@ -220,6 +226,8 @@ impl Server {
             discovery: Arc::new(NvmeTarget::discovery(machine, handle.clone())),
             _lock_callbacks: LockCallbacks::start(exports.clients())
                 .map_err(StartError::LockCallbacks)?,
+            _client_records: ClientRecords::start(config.nfs_client_records, exports.clients())
+                .map_err(StartError::ClientRecords)?,
             exports,
             generated_keys: GeneratedKeys::default(),
             key_exchange: KeyExchange::start(handle.clone()).map_err(StartError::KeyExchange)?,

@@ -220,6 +220,7 @@ impl Clients {
         if let Some(client) = self.clients.get_mut(&id) {
             client.is_confirmed = true;
         }
+        self.begin_reclaim(id);
     }
 
     /// DESTROY_SESSION. Opens and locks stay, since they are the client's.

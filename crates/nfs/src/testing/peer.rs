@@ -183,10 +183,8 @@ impl Peer {
         let call = arguments.call(self.xid, what, self.user);
         self.send(server, &record(&call));
         self.finish_waiting(server);
-        let mut reply = self.next_reply().expect("each call has a reply");
-        let head: [u32; 5] = reply.words();
-        assert_eq!(head, [self.xid, 1, 0, 0, 0], "an accepted reply");
-        assert_eq!(reply.u32(), 0, "accept_stat");
+        let reply = self.next_reply().expect("each call has a reply");
+        let reply = Reply::accepted(reply.bytes, self.xid);
         assert_eq!(self.next_reply(), None, "one reply");
         reply
     }
@@ -318,6 +316,15 @@ impl Peer {
 }
 
 impl Reply {
+    /// The results in the reply to a call, which is without the header of its record.
+    pub fn accepted(bytes: Vec<u8>, xid: u32) -> Self {
+        let mut reply = Self { bytes, at: 0 };
+        let head: [u32; 5] = reply.words();
+        assert_eq!(head, [xid, 1, 0, 0, 0], "an accepted reply");
+        assert_eq!(reply.u32(), 0, "accept_stat");
+        reply
+    }
+
     fn take<'a, T>(&'a mut self, read: impl FnOnce(&mut Reader<'a>) -> Result<T, Malformed>) -> T {
         let Self { bytes, at } = self;
         let bytes: &'a [u8] = bytes;

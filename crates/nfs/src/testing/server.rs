@@ -37,6 +37,7 @@ pub struct TestServer {
     answers: VecDeque<Answer>,
     replies: ReplyCache,
     clients: Clients,
+    starts: u32,
 }
 
 impl TestServer {
@@ -56,6 +57,7 @@ impl TestServer {
                 id: Self::ID,
                 path: "/db".into(),
                 tree,
+                outlives_restart: false,
                 options,
             }],
             denied: None,
@@ -69,7 +71,17 @@ impl TestServer {
             answers: VecDeque::new(),
             replies: ReplyCache::default(),
             clients: Clients::new(0x5eed),
+            starts: 1,
         }
+    }
+
+    /// The program ends and starts again: it has noted the clients that may hold state, and nothing else.
+    pub fn restart(&mut self, now: Instant) {
+        let records = self.clients.records();
+        self.clients = Clients::new(0x5eed + self.starts);
+        self.starts += 1;
+        self.replies = ReplyCache::default();
+        self.clients.begin_grace(now, records);
     }
 
     /// Executes a call that waits, as another thread would.
@@ -141,6 +153,10 @@ impl Backend for TestServer {
         self.verifier
     }
 
+    fn scope(&self) -> [u8; 16] {
+        *b"test server here"
+    }
+
     fn client(&self) -> IpAddr {
         self.client
     }
@@ -156,6 +172,8 @@ impl Backend for TestServer {
     fn with_clients(&mut self, use_clients: &mut dyn FnMut(&mut Clients)) {
         use_clients(&mut self.clients);
     }
+
+    fn settle_records(&mut self) {}
 
     fn charge_waiting(&mut self) -> bool {
         !self.is_poor

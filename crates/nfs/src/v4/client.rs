@@ -49,7 +49,7 @@ impl<B: Backend> Compound<'_, B> {
             return Err(Status4::Invalid);
         }
         skip_implementation(arguments)?;
-        let (now, verifier_of_server) = (self.now, self.backend.write_verifier());
+        let (now, scope) = (self.now, self.backend.scope());
         let exchange = Exchange {
             principal: self.principal(),
             owner,
@@ -68,8 +68,8 @@ impl<B: Backend> Compound<'_, B> {
         out.u32(0);
         // server_owner4 and the scope: connections to the same program may share sessions.
         out.u64(0);
-        out.opaque(&verifier_of_server);
-        out.opaque(&verifier_of_server);
+        out.opaque(&scope);
+        out.opaque(&scope);
         out.u32(0);
         Ok(())
     }

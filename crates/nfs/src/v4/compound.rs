@@ -101,6 +101,15 @@ pub(super) struct Slot {
     pub(super) state: Option<StateId>,
 }
 
+/// What an open or a lock is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Demand {
+    /// The client did not have it.
+    New,
+    /// The client had it before the program's restart.
+    Reclaim,
+}
+
 /// What SEQUENCE has led to.
 #[derive(Clone, Copy, Debug)]
 struct Sequenced {
@@ -620,6 +629,27 @@ impl<B: Backend> Compound<'_, B> {
     /// The place of a file.
     pub(super) fn place(&mut self, handle: Handle) -> Result<Place<'_>, Status4> {
         open_place(self.backend, self.credential, handle)
+    }
+
+    /// Checks that a file may be opened or locked now: in the grace period after a restart of the program, only by clients
+    /// that had it open or locked before, if it outlives the program (section 8.4.2.1).
+    pub(super) fn check_grace(&mut self, handle: Handle, demand: Demand) -> Result<(), Status4> {
+        let (client, now) = (self.client()?, self.now);
+        let outlives_restart = self.place(handle)?.export.outlives_restart;
+        with_clients(self.backend, |clients| match demand {
+            Demand::Reclaim if outlives_restart => clients.check_reclaim(now, client),
+            Demand::Reclaim => Err(Status4::NoGrace),
+            Demand::New if outlives_restart && clients.is_in_grace(now) => Err(Status4::Grace),
+            Demand::New => Ok(()),
+        })?
+    }
+
+    /// Waits until a restart would lead to no other clients reclaiming the file than those that may have it open or locked now.
+    pub(super) fn settle_records(&mut self, handle: Handle) -> Result<(), Status4> {
+        if self.place(handle)?.export.outlives_restart {
+            self.backend.settle_records();
+        }
+        Ok(())
     }
 
     /// Makes a file the current one.

@@ -2,7 +2,7 @@
 //!
 //! Read first: RFC 8881 sections 18.10 to 18.12.
 
-use super::compound::Compound;
+use super::compound::{Compound, Demand};
 use super::data::kind_status;
 use super::place::with_clients;
 use crate::Backend;
@@ -10,6 +10,7 @@ use crate::clients::{
     Conflict, FileKey, LockKind, LockRange, Locker, OWNER_BYTES_MAX, Refused, StateId,
 };
 use crate::status4::Status4;
+use crate::v3::Handle;
 use crate::xdr::{Malformed, Reader, Writer};
 
 impl<B: Backend> Compound<'_, B> {
@@ -20,7 +21,11 @@ impl<B: Backend> Compound<'_, B> {
         out: &mut Writer<'_>,
     ) -> Result<(), Status4> {
         let kind = read_kind(arguments)?;
-        let is_reclaim = arguments.bool()?;
+        let demand = if arguments.bool()? {
+            Demand::Reclaim
+        } else {
+            Demand::New
+        };
         let (offset, length) = (arguments.u64()?, arguments.u64()?);
         let locker = if arguments.bool()? {
             let _open_sequence = arguments.u32()?;
@@ -36,16 +41,15 @@ impl<B: Backend> Compound<'_, B> {
             let _lock_sequence = arguments.u32()?;
             Locker::Known(known)
         };
-        let (client, key) = (self.client()?, self.lockable()?);
+        let (client, (handle, key)) = (self.client()?, self.lockable()?);
         let range = LockRange::new(offset, length)?;
-        if is_reclaim {
-            return Err(Status4::NoGrace);
-        }
+        self.check_grace(handle, demand)?;
         let locked = with_clients(self.backend, |clients| {
             clients.lock(client, &key, locker, kind, range)
         })?;
         match locked {
             Ok(id) => {
+                self.settle_records(handle)?;
                 self.at.current.state = Some(id);
                 id.write(out);
                 Ok(())
@@ -65,8 +69,9 @@ impl<B: Backend> Compound<'_, B> {
         let (offset, length) = (arguments.u64()?, arguments.u64()?);
         let _client = arguments.u64()?;
         let owner = arguments.opaque(OWNER_BYTES_MAX)?;
-        let (client, key) = (self.client()?, self.lockable()?);
+        let (client, (handle, key)) = (self.client()?, self.lockable()?);
         let range = LockRange::new(offset, length)?;
+        self.check_grace(handle, Demand::New)?;
         let conflict = with_clients(self.backend, |clients| {
             clients.test_lock(client, &key, owner, kind, range)
         })?;
@@ -97,11 +102,11 @@ impl<B: Backend> Compound<'_, B> {
         Ok(())
     }
 
-    /// The key of the current file, which must be regular.
-    fn lockable(&mut self) -> Result<FileKey, Status4> {
+    /// The current file, which must be regular.
+    fn lockable(&mut self) -> Result<(Handle, FileKey), Status4> {
         let (handle, key) = self.current_file(Status4::IsDirectory)?;
         let kind = self.place(handle)?.attributes()?.kind;
-        kind_status(kind).map_or(Ok(key), Err)
+        kind_status(kind).map_or(Ok((handle, key)), Err)
     }
 }
 

@@ -6,7 +6,7 @@ use file_tree::{AttributeChanges, Attributes, ExclusiveVerifier, FileError, Name
 
 use super::attributes::read_changes;
 use super::bitmap::Bitmap;
-use super::compound::Compound;
+use super::compound::{Compound, Demand};
 use super::data::kind_status;
 use super::place::{Node, Place, key_of, with_clients};
 use crate::Backend;
@@ -81,18 +81,24 @@ impl<B: Backend> Compound<'_, B> {
         let open = OpenArguments::read(arguments)?;
         let client = self.client()?;
         let node = self.node()?;
-        with_clients(self.backend, |clients| clients.check_open(client))??;
+        let demand = match open.claim {
+            Claim::Previous => Demand::Reclaim,
+            _ => Demand::New,
+        };
+        if demand == Demand::New {
+            with_clients(self.backend, |clients| clients.check_open(client))??;
+        }
         let (place_of, entry) = match (open.claim, node) {
             (Claim::Entry(name), Node::File(handle)) => (handle, Some(Name::new(name)?)),
             (Claim::Entry(name), Node::Root) => {
                 self.look_up_export(name)?;
                 return Err(Status4::IsDirectory);
             }
-            (Claim::Current, Node::File(handle)) => (handle, None),
-            (Claim::Current, Node::Root) => return Err(Status4::IsDirectory),
-            (Claim::Previous, _) => return Err(Status4::NoGrace),
+            (Claim::Current | Claim::Previous, Node::File(handle)) => (handle, None),
+            (Claim::Current | Claim::Previous, Node::Root) => return Err(Status4::IsDirectory),
             (Claim::Delegation, _) => return Err(Status4::NotSupported),
         };
+        self.check_grace(place_of, demand)?;
         let place = self.place(place_of)?;
         let target = match entry {
             Some(name) => find(&place, name, open.how)?,
@@ -113,6 +119,7 @@ impl<B: Backend> Compound<'_, B> {
             with_clients(self.backend, |clients| clients.undo_open(client, &opened))?;
             return Err(status);
         }
+        self.settle_records(handle)?;
         self.put(Node::File(handle))?;
         self.at.current.state = Some(opened.id);
         write_opened(opened.id, &target, open.wanted, out);

@@ -1,5 +1,7 @@
 //! Compounds against a tree in memory, as a client of version 4 sends them.
 
+mod reclaim;
+
 use std::time::Duration;
 
 use crate::testing::compounds::operation::PUTROOTFH;
@@ -28,6 +30,21 @@ fn args() -> Arguments {
 impl Client {
     /// A client that may open files.
     fn new(server: &mut TestServer, owner: &'static [u8], verifier: u64) -> Self {
+        let mut this = Self::returned(server, owner, verifier);
+        assert_eq!(this.complete(server), OK);
+        this
+    }
+
+    /// RECLAIM_COMPLETE.
+    fn complete(&mut self, server: &mut TestServer) -> u32 {
+        let mut reply = self.call(server, 1, &args().u32(58).u32(0));
+        let (number, status) = result(&mut reply);
+        assert_eq!(number, 58);
+        status
+    }
+
+    /// A client that may reclaim what it had.
+    fn returned(server: &mut TestServer, owner: &'static [u8], verifier: u64) -> Self {
         let mut peer = Peer::default();
         let mut reply = peer.compound(server, exchange(owner, verifier, 0));
         assert_eq!(head(&mut reply), (OK, 1));
@@ -45,8 +62,6 @@ impl Client {
         assert_eq!(result(&mut reply), (43, OK));
         this.session = state_id(&mut reply);
         assert_eq!((reply.u32(), reply.u32()), (sequence, 0));
-        let mut reply = this.call(server, 1, &args().u32(58).u32(0));
-        assert_eq!(result(&mut reply), (58, OK));
         this
     }
 

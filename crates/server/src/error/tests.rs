@@ -226,6 +226,7 @@ fn messages_of_failed_starts() {
         StartError::KeyExchange(_) => [StartError::KeyExchange(io::Error::other("Too many open files"))],
         StartError::Freeing(_) => [StartError::Freeing(io::Error::other("Too many open files"))],
         StartError::LockCallbacks(_) => [StartError::LockCallbacks(io::Error::other("Too many open files"))],
+        StartError::ClientRecords(_) => [StartError::ClientRecords(io::Error::other("Too many open files"))],
         StartError::Portmapper(_) => [StartError::Portmapper(io::Error::other("Too many open files"))],
         StartError::AvailableMemory(_) => [StartError::AvailableMemory(io::Error::other("No such file or directory"))],
     });

@@ -367,6 +367,7 @@ impl ShareEntry {
                 id: self.files.id,
                 path: self.definition.path(),
                 tree: self.files.tree.as_file_tree()?,
+                outlives_restart: matches!(self.files.tree, Tree::Dir(..)),
                 options: *options,
             },
             access: AccessList::of_addresses(clients),

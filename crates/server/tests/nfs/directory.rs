@@ -9,17 +9,17 @@ use super::*;
 const SEARCH_TRIES_MAX: u32 = 100;
 
 /// A directory that is removed at the end.
-struct Folder(PathBuf);
+pub(super) struct Folder(pub(super) PathBuf);
 
 impl Folder {
-    fn new(name: &str) -> Self {
+    pub(super) fn new(name: &str) -> Self {
         let name = format!("ramport-nfs-{name}-{}", std::process::id());
         let path = std::env::temp_dir().join(name);
         fs::create_dir(&path).expect("a new directory");
         Self(path)
     }
 
-    fn share(&self) -> ShareDefinition {
+    pub(super) fn share(&self) -> ShareDefinition {
         directory("pub", &self.0)
     }
 }

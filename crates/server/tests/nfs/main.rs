@@ -5,9 +5,11 @@ mod fixture;
 
 mod client;
 mod directory;
+mod locks;
 
 use std::io::{ErrorKind, Read as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use block::testing::{Turn, skip};
@@ -15,8 +17,8 @@ use block::{Access, OpKind};
 use client::{ACCES, Arguments, Client, NFS, NOENT, OK, ROFS, STALE, TRY_LATER};
 use server::{
     ByteSize, ExportOptions, FileProcedure, Force, HostPolicy, PortalDefinition, Server,
-    ServerError, SessionInfo, SessionProtocol, ShareDefinition, ShareInfo, ShareKind, ShareName,
-    Squash, Transport, VolumeSpec,
+    ServerConfig, ServerError, SessionInfo, SessionProtocol, ShareDefinition, ShareInfo, ShareKind,
+    ShareName, Squash, Transport, VolumeSpec,
 };
 
 const NQN: &str = "nqn.2025-01.io.ramport:beside";
@@ -33,9 +35,21 @@ impl Fixture {
     /// A server with a portal on loopback and the share `db`, which any port and user may use, beside a
     /// target that any host may use.
     fn new(memory_bytes: u64) -> Self {
+        Self::start(fixture::config(1, memory_bytes))
+    }
+
+    /// The same with a file in which clients are noted.
+    fn noting(path: &Path) -> Self {
+        Self::start(ServerConfig {
+            nfs_client_records: Some(path.into()),
+            ..fixture::config(1, 256 * MIB)
+        })
+    }
+
+    fn start(config: ServerConfig) -> Self {
         let turn = Turn::shared();
         let spec = VolumeSpec::thin(ByteSize(16 * MIB));
-        let server = fixture::start(fixture::config(1, memory_bytes), "rd0", &spec);
+        let server = fixture::start(config, "rd0", &spec);
         fixture::offer(&server, NQN, "rd0", HostPolicy::Any(Access::ReadWrite));
         server.create_share(share("db")).expect("a new share");
         let portal = fixture::portal(Transport::Nfs, (Ipv4Addr::LOCALHOST, 0));

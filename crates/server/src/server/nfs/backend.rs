@@ -257,6 +257,10 @@ impl Backend for NfsBackend {
         self.core.exports.verifier()
     }
 
+    fn scope(&self) -> [u8; 16] {
+        self.core.exports.scope()
+    }
+
     fn client(&self) -> IpAddr {
         self.accepted.peer.ip().to_canonical()
     }
@@ -272,6 +276,11 @@ impl Backend for NfsBackend {
     fn with_clients(&mut self, use_clients: &mut dyn FnMut(&mut Clients)) {
         self.core.exports.with_clients(use_clients);
     }
+
+    /// A reactor does not wait: calls about files that outlive the program are executed by [`Workers`].
+    ///
+    /// [`Workers`]: crate::workers::Workers
+    fn settle_records(&mut self) {}
 
     fn charge_waiting(&mut self) -> bool {
         self.waiting.charge(&self.core)

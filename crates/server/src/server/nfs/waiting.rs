@@ -139,6 +139,10 @@ impl Backend for WorkerBackend {
         self.core.exports.verifier()
     }
 
+    fn scope(&self) -> [u8; 16] {
+        self.core.exports.scope()
+    }
+
     fn client(&self) -> IpAddr {
         self.peer.ip().to_canonical()
     }
@@ -153,6 +157,10 @@ impl Backend for WorkerBackend {
 
     fn with_clients(&mut self, use_clients: &mut dyn FnMut(&mut Clients)) {
         self.core.exports.with_clients(use_clients);
+    }
+
+    fn settle_records(&mut self) {
+        self.core.exports.settle_records();
     }
 
     fn charge_waiting(&mut self) -> bool {
