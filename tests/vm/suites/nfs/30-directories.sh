@@ -93,6 +93,30 @@ rm /mnt/old/*
 E
 }
 
+# Linux has a client of its own for version 4.1.
+test_locks_outlast_a_killed_daemon() {
+  guest << 'E'
+locker_up
+mounted4 4.1 files other
+echo content > /mnt/files/locked
+lock_held w 0 10 /mnt/files/locked
+refused locker try w 0 10 /mnt/other/locked
+E
+  peer_crash
+  guest << 'E'
+# Until both are back nobody gets a new lock, and then the first still has its own.
+stat -f /mnt/files > /tmp/back
+refused locker try w 0 10 /mnt/other/locked
+locker try w 10 10 /mnt/other/locked
+pgrep -x locker
+killall locker
+eventually 20 locker try w 0 10 /mnt/other/locked
+refused grep -i "reclaim failed" <(dmesg)
+umount /mnt/other
+rm /mnt/files/locked
+E
+}
+
 test_a_missing_directory_is_unavailable_until_it_is_back() {
   guest <<< 'echo content > /mnt/old/file'
   daemon_kill
