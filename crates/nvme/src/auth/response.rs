@@ -70,13 +70,18 @@ impl Proof<'_> {
     /// The key for TLS, where `challenge` is C1 and `host_challenge` C2. `None` without a group.
     pub(super) fn generated_key(&self, host_challenge: &[u8]) -> Option<GeneratedKey> {
         let session_key = self.session_key()?;
-        let parts = [self.challenge, host_challenge];
-        let key = self.hash.hmac(session_key.as_bytes(), &parts);
-        Some(GeneratedKey::new(self.hash, key.as_bytes()))
+        let challenges = [self.challenge, host_challenge];
+        Some(generate(self.hash, session_key.as_bytes(), challenges))
     }
 
     /// KS.
     fn session_key(&self) -> Option<Digest> {
         Some(self.hash.digest(self.shared?.as_bytes()))
     }
+}
+
+/// The key for TLS of a session key and both challenges, C1 first.
+pub(super) fn generate(hash: Hash, session_key: &[u8], challenges: [&[u8]; 2]) -> GeneratedKey {
+    let key = hash.hmac(session_key, &challenges);
+    GeneratedKey::new(hash, key.as_bytes())
 }

@@ -1,4 +1,5 @@
 mod concatenation;
+mod golden;
 
 use std::sync::Arc;
 

@@ -102,6 +102,77 @@ fn generated_keys_differ_from_configured_ones_by_a_letter() {
     assert!(Key::generated(&[0; 64]).is_err());
 }
 
+/// Text, and what the identity of version 1 ends with by each derivation, as
+/// `nvme check-tls-key --identity=1 --hostnqn=nqn.2014-08.org.example:host --subsysnqn=nqn.2014-08.org.example:test`
+/// prints it: nvme-cli 2.16 as specified, and nvme-cli 2.13 the earlier way, as 2.16 with --compat. The texts are
+/// those of `nvme gen-tls-key --secret=…` of both.
+const PRINTED: [(&str, Suite, &str, &str); 2] = [
+    (
+        "NVMeTLSkey-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:",
+        Suite::Aes128GcmSha256,
+        "onT33JdBWRh/Cgz+ULlzOWEFxisYVreKncVQV9YR8gA=",
+        "TUu0IPjJ/qskzQpvFqdy29m04eNTCATZNRTIDoydFbg=",
+    ),
+    (
+        "NVMeTLSkey-1:02:ZGVmZ2hpamtsbW5vcHFyc3R1dnd4eXp7fH1+f4CBgoOEhYaHiImKi4yNjo+QkZKTvGwQfg==:",
+        Suite::Aes256GcmSha384,
+        "B6R7/RyCflrm/cBLB476dq9ybgEfqUYhFrtNQK5JK7jf1stmqHe5Lj1CGapF8IJk",
+        "xNwAT7nLjg7IhQFOW8+K4rDsiwMhRkVvCaGapV/gArOOjvOrfhbu1Ygy9rle7Db0",
+    ),
+];
+
+#[test]
+fn identities_are_those_that_nvme_cli_prints() {
+    const NAMES: (&str, &str) = (
+        "nqn.2014-08.org.example:host",
+        "nqn.2014-08.org.example:test",
+    );
+    let (host, subsystem) = NAMES;
+    for (text, suite, specified, legacy) in PRINTED {
+        let key: Key = text.parse().expect("a key");
+        assert_eq!((key.suite(), key.reveal().as_str()), (suite, text));
+        let hash = suite.hash_id();
+        for (derivation, digest) in [(Specified, specified), (Legacy, legacy)] {
+            let identity = |version| key.psk(version, derivation, host, subsystem).identity;
+            let names = format!("R{hash:02} {host} {subsystem}");
+            assert_eq!(identity(Zero), format!("NVMe0{names}"));
+            assert_eq!(identity(One), format!("NVMe1{names} {digest}"));
+        }
+    }
+}
+
+/// Generated key, digest and pre-shared key, as drivers/nvme/common/tests/auth_kunit.c of Linux 7.1 has
+/// them for the names `hostnqn` and `subsysnqn`.
+const OF_LINUX: [(&str, &str, &str); 2] = [
+    (
+        "1733c59fa7f48fcf37f5f26fc4ff0268ad4f78e030f4f3b0bfd1d47e7bb1447a",
+        "OldoKuTfKddMuyCznAZojkWD7P4D9/AtzDzLimtOxqI=",
+        "3c17da628474a04d2247c4cab47968c915388193f7c071bd9489cc3666cd7cc8",
+    ),
+    (
+        "f14b2dd3234c459694d3bc63f8968bd6b37c2c6de849e22e118749001ce4bbe8640b9e3a748cb11ce4b1d71d359cce39",
+        "cffMWk8TSS7HOQebjgYEIkrPrjWPV4JE5cdPB8WhEvY4JBW5YynKyv66XscN4A9n",
+        "2774753233537b3fa50eb7d16a8e43457d85f4906c005b2236616c5d80939d0898fff15bb8b77119d2be0aac423e7590",
+    ),
+];
+
+#[test]
+fn keys_of_generated_ones_are_those_of_linux() {
+    for (generated, digest, expected) in OF_LINUX {
+        let bytes: Vec<u8> = (0..generated.len() / 2)
+            .map(|at| u8::from_str_radix(&generated[2 * at..][..2], 16).expect("hexadecimal"))
+            .collect();
+        let key = Key::generated(&bytes).expect("a key");
+        let psk = key.psk(One, Specified, "hostnqn", "subsysnqn");
+        let hash = psk.suite.hash_id();
+        let identity = format!("NVMe1G{hash:02} hostnqn subsysnqn {digest}");
+        assert_eq!(
+            (psk.identity, hex(&psk.secret)),
+            (identity, expected.to_owned())
+        );
+    }
+}
+
 #[test]
 fn texts_that_are_no_keys_are_refused_without_being_shown() {
     let cut = TEXTS[1].replace("VRLb", "");
