@@ -1,5 +1,6 @@
 mod concatenation;
 mod golden;
+mod states;
 
 use std::sync::Arc;
 
