@@ -5,6 +5,7 @@
 mod cli;
 mod completion;
 mod connect_line;
+mod core_dumps;
 mod demo;
 mod fabric;
 mod failure;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> Result<ExitCode, Failure> {
+    core_dumps::limit_to_none()?;
     let Cli { connection, verb } = cli;
     match verb {
         Verb::Serve(args) => serve::run(&connection, args).map(|()| ExitCode::SUCCESS),

@@ -10,13 +10,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use control::{Api, Engine, IfClosed, OpenError, Portal, PortalView, TlsPolicy, parse};
-use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use server::{
     Force, HostMemory, PortalAuth, PortalDefinition, Progress, RdmaChoice, ServerConfig, VolumeName,
 };
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::{Connection, MemoryBudget, ServeArgs};
+use crate::core_dumps;
 use crate::failure::Failure;
 use crate::mistake::{Mistake, SystemFailure};
 use crate::paths;
@@ -32,7 +32,7 @@ const PORTMAPPER: &str = "/run/rpcbind.sock";
 /// Serves until a signal ends it.
 pub(crate) fn run(connection: &Connection, args: Box<ServeArgs>) -> Result<(), Failure> {
     let args = *args;
-    keep_out_of_core_dumps()?;
+    core_dumps::forbid()?;
     let log = log::start(args.log, &args.log_level, args.audit_log.as_deref())?;
     let socket = connection.socket.clone().unwrap_or_else(paths::socket);
     let state = args.state.clone().unwrap_or_else(paths::state);
@@ -82,13 +82,6 @@ pub(crate) fn run(connection: &Connection, args: Box<ServeArgs>) -> Result<(), F
     let mut shutdown = ShutdownProgress::default();
     engine.save_at_shutdown(&mut |volume, progress| shutdown.note(volume, progress));
     tracing::info!("stopped");
-    Ok(())
-}
-
-/// Keeps secrets and the contents of volumes out of core dumps, and out of reach of debuggers of the same
-/// user.
-fn keep_out_of_core_dumps() -> io::Result<()> {
-    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
-use std::process::{Command, Output};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -129,25 +129,67 @@ fn audit_lines(daemon: &Daemon, is_complete: impl Fn(&[Value]) -> bool) -> Vec<V
 
 #[test]
 fn a_daemon_that_is_aborted_leaves_no_core_dump() {
-    // One that does, where the machine writes any.
-    let shell = "ulimit -c unlimited; kill -ABRT $$";
-    let other = Command::new("sh")
-        .args(["-c", shell])
-        .current_dir(std::env::temp_dir())
-        .status();
-    let is_tried = other.expect("there is a shell").core_dumped();
+    let is_tried = others_leave_core_dumps();
     let mut daemon = Daemon::start("core");
     let pid = daemon.child.id();
     let limited = Command::new("prlimit")
         .args(["--pid", &pid.to_string(), "--core=unlimited"])
         .status();
     assert!(limited.expect("util-linux has prlimit").success());
-    let killed = Command::new("kill")
-        .args(["-ABRT", &pid.to_string()])
-        .status();
-    assert!(killed.expect("there is kill").success());
-    let ended = daemon.child.wait().expect("a child");
-    assert_eq!(ended.signal(), Some(6));
+    let ended = abort(&mut daemon.child);
     assert!(!ended.core_dumped(), "{ended:?}, others: {is_tried}");
     daemon.restart();
+}
+
+/// Such as one that has read a host's secrets.
+#[test]
+fn a_client_that_is_aborted_leaves_no_core_dump() {
+    let is_tried = others_leave_core_dumps();
+    let daemon = Daemon::start("core-client");
+    let shell = "ulimit -c unlimited; exec \"$0\" --socket \"$1\" shell";
+    let mut client = Command::new("sh")
+        .args(["-c", shell])
+        .arg(ramport().get_program())
+        .arg(daemon.folder.join("socket"))
+        .current_dir(std::env::temp_dir())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("the program starts");
+    let of_process = |name: &str| format!("/proc/{}/{name}", client.id());
+    let has_limit = || {
+        // Before that it is the shell.
+        let is_client = fs::read_to_string(of_process("comm")).expect("it runs") == "ramport\n";
+        let limits = fs::read_to_string(of_process("limits")).expect("it runs");
+        let mut lines = limits.lines();
+        let line = lines.find_map(|line| line.strip_prefix("Max core file size"));
+        is_client && line.is_some_and(|line| line.trim_start().starts_with("0 "))
+    };
+    let begin = Instant::now();
+    while !has_limit() {
+        assert!(begin.elapsed() < PATIENCE, "its limit is not set");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let ended = abort(&mut client);
+    assert!(!ended.core_dumped(), "{ended:?}, others: {is_tried}");
+}
+
+/// Whether a program that is aborted leaves a core dump on this machine.
+fn others_leave_core_dumps() -> bool {
+    let shell = "ulimit -c unlimited; kill -ABRT $$";
+    let other = Command::new("sh")
+        .args(["-c", shell])
+        .current_dir(std::env::temp_dir())
+        .status();
+    other.expect("there is a shell").core_dumped()
+}
+
+fn abort(child: &mut Child) -> ExitStatus {
+    let killed = Command::new("kill")
+        .args(["-ABRT", &child.id().to_string()])
+        .status();
+    assert!(killed.expect("there is kill").success());
+    let ended = child.wait().expect("a child");
+    assert_eq!(ended.signal(), Some(6));
+    ended
 }
