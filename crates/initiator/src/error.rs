@@ -9,7 +9,7 @@ use brp::host::LoginError as BrpLoginError;
 use brp::wire::LoginStatus;
 use fabric::verbs::QpFailure;
 use iscsi::initiator::SessionError;
-use nvme::host::{DiscoveryError, SetupError, UpkeepError};
+use nvme::host::{DiscoveryError, RenewalError, SetupError, UpkeepError};
 use nvme::tcp::HostError;
 use nvme::wire::Status;
 
@@ -386,6 +386,9 @@ pub enum ConnectionError {
     /// The association cannot be kept.
     #[error(transparent)]
     Upkeep(#[from] UpkeepError),
+    /// The host did not authenticate again.
+    #[error(transparent)]
+    Renewal(#[from] RenewalError),
 }
 
 /// A connection of an association.

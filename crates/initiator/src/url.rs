@@ -497,10 +497,10 @@ impl Scheme {
     fn options(self) -> &'static str {
         match self {
             Self::NvmeTcp => {
-                "ns, hdgst, ddgst, queues, hostnqn, tls, tls-psk-file, tls-identity, dhchap-secret-file, dhchap-ctrl-secret-file, dhchap-hash, dhchap-dhgroup"
+                "ns, hdgst, ddgst, queues, hostnqn, tls, tls-psk-file, tls-identity, dhchap-secret-file, dhchap-ctrl-secret-file, dhchap-hash, dhchap-dhgroup, dhchap-interval"
             }
             Self::NvmeRdma => {
-                "ns, rdma, local, queues, hostnqn, dhchap-secret-file, dhchap-ctrl-secret-file, dhchap-hash, dhchap-dhgroup"
+                "ns, rdma, local, queues, hostnqn, dhchap-secret-file, dhchap-ctrl-secret-file, dhchap-hash, dhchap-dhgroup, dhchap-interval"
             }
             Self::Iscsi => "hdgst, ddgst, sessions, initiator, chap",
             Self::Brp => "unit, queues, hostnqn",
@@ -693,7 +693,7 @@ mod tests {
             "iscsi://h",
             "nvme+rdma://h/nqn.x:y?ns=3&rdma=soft&local=127.0.0.9&queues=2&hostnqn=nqn.x:z",
             "nvme+rdma://[::1]/rd0?local=::2",
-            "nvme+tcp://h/rd0?dhchap-secret-file=a&dhchap-ctrl-secret-file=b%20c&dhchap-hash=sha384&dhchap-dhgroup=none",
+            "nvme+tcp://h/rd0?dhchap-secret-file=a&dhchap-ctrl-secret-file=b%20c&dhchap-hash=sha384&dhchap-dhgroup=none&dhchap-interval=60",
             "nvme+tcp://h/rd0?tls-psk-file=a%20b",
             "nvme+tcp://h/rd0?tls-psk-file=a&tls-identity=0",
             "nvme+tcp://h/rd0?dhchap-secret-file=a&tls=generated",
@@ -753,6 +753,7 @@ mod tests {
                 "sha256, sha384 or sha512",
             ),
             ("nvme+tcp://h/rd0?dhchap-dhgroup=1", "ffdhe2048"),
+            ("nvme+tcp://h/rd0?dhchap-interval=0", "1 to 2592000"),
             ("nvme+tcp://h/rd0?tls=on", "tls-psk-file="),
             ("nvme+tcp://h/rd0?tls-identity=2", "0 or 1"),
             ("nvme+tcp://h/rd0?tls-psk=a", "known options: ns"),

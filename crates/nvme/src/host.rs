@@ -8,6 +8,7 @@
 //! - [`Authenticator`] proves the host's secret on a queue that has connected;
 //! - [`connect_io`] and [`io`] are the commands of an I/O queue;
 //! - [`Upkeep`] keeps the association alive and learns what changes;
+//! - [`Renewal`] proves the host's secret again while the association is in use;
 //! - [`LogReader`] reads a discovery log;
 //! - [`Shutdown`] shuts the controller down.
 
@@ -16,6 +17,7 @@ mod command;
 mod connect;
 mod discovery;
 pub mod io;
+mod renewal;
 mod setup;
 mod shutdown;
 mod upkeep;
@@ -25,6 +27,7 @@ pub(crate) use command::Generation;
 pub use command::{Command, CommandKey, NoRoom, Outcome, Transfer};
 pub use connect::{HostName, connect_admin, connect_io};
 pub use discovery::{DiscoveryError, LogReader, LogStep};
+pub use renewal::{Renewal, RenewalError, RenewalStep};
 pub use session::{BufferRange, Buffers};
 pub use setup::{
     ControllerFacts, Facts, Fused, NamespaceFacts, Phase, Purpose, Setup, SetupConfig, SetupError,

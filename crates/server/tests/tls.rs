@@ -316,6 +316,36 @@ fn our_host_uses_tls_with_a_key_that_its_authentication_generates() {
     }
 }
 
+/// The host authenticates again each second, with REPLACETLSPSK.
+#[test]
+fn our_host_replaces_its_generated_key_while_it_is_connected() {
+    let fixture = Fixture::new(TlsPolicy::Allowed, key(1, TlsSuite::Aes128GcmSha256));
+    let secret = DhChapSecret::new(&[7; 32], None).expect("a secret");
+    fixture.prove(&secret, DhGroupPolicy::Any);
+    let path = fixture.files.join("secret");
+    fs::write(&path, format!("{}\n", *secret.reveal())).expect("writes");
+    let path = path.display();
+    let option = format!("&tls=generated&dhchap-interval=1&dhchap-secret-file={path}");
+    let (_device, mut queue) = fixture.attach_with(HOST, &option).expect("attaches");
+    let sessions = || fixture.server.sessions();
+    let first: Vec<_> = sessions().iter().map(|session| session.id).collect();
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_secs(4) {
+        assert_eq!(carry(&mut queue), Ok(()));
+        thread::sleep(Duration::from_millis(50));
+    }
+    let now: Vec<_> = sessions().iter().map(|session| session.id).collect();
+    assert_eq!(now, first);
+    // A secret that is not the host's any more replaces nothing, and ends what was admitted before.
+    let other = DhChapSecret::new(&[9; 32], None).expect("a secret");
+    fixture.prove(&other, DhGroupPolicy::Any);
+    let changed = Instant::now();
+    while sessions().iter().any(|session| first.contains(&session.id)) {
+        assert!(changed.elapsed() < PATIENCE, "it is not asked again");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
 /// A connection by TLS with this key, after the handshake; `None` if the server does not accept the key.
 fn secured(address: SocketAddr, key: &TlsKey) -> Option<(TcpStream, tls::Records)> {
     let provider = tls::Provider::load().expect("OpenSSL 3 is installed where tests run");

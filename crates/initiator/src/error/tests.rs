@@ -8,7 +8,7 @@ use fabric::verbs::RejReason;
 use fabric::{FabricError, HwError};
 use iscsi::initiator::LoginError;
 use nvme::auth::{HostAuthError, SecretError};
-use nvme::host::Phase;
+use nvme::host::{Phase, RenewalError};
 use nvme::rdma::wire::RejectStatus;
 use nvme::wire::auth::FailureReason;
 use nvme::wire::{Nsid, StatusCode};
@@ -176,6 +176,11 @@ fn messages_of_lost_connections() {
         ConnectionError::Record(_) => [tls::RecordError::Alert(40).into()],
         ConnectionError::Silent { .. } => [silent()],
         ConnectionError::Upkeep(_) => [UpkeepError::Silent { timeout: Duration::from_secs(10) }.into()],
+        ConnectionError::Renewal(_) => [
+            RenewalError::Authentication(HostAuthError::ControllerNotProven).into(),
+            RenewalError::Refused { status: StatusCode::InvalidField.into() }.into(),
+            RenewalError::Silent { timeout: Duration::from_secs(10) }.into(),
+        ],
     });
     insta::assert_snapshot!(messages(&errors));
 }

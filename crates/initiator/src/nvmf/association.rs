@@ -9,7 +9,8 @@ use std::{
 use nvme::auth::{Concatenation, GeneratedKey};
 use nvme::host::{
     self, Authenticator, AuthenticatorStep, Buffers, Command, CommandKey, Facts, HostName, Outcome,
-    Purpose, Setup, SetupConfig, SetupError, SetupStep, Shutdown, ShutdownStep, Upkeep,
+    Purpose, Renewal, RenewalStep, Setup, SetupConfig, SetupError, SetupStep, Shutdown,
+    ShutdownStep,
 };
 use nvme::wire::auth::CONNECT_AUTHENTICATION_REQUIRED;
 use tls::Key;
@@ -96,14 +97,15 @@ impl<C: NvmeConnection> Admin<C> {
 
 /// Entries of an admin queue.
 const ADMIN_SQ_ENTRIES: u16 = 32;
+const _: () = assert!(Renewal::BUFFER_BYTES <= Setup::BUFFER_BYTES);
 /// Its other parameters.
 const ADMIN_SHAPE: QueueShape = QueueShape {
     queue: QueueName::ADMIN,
     controller_id: 0,
-    keys: Upkeep::KEYS,
+    keys: Renewal::KEYS,
     in_flight_max: ADMIN_SQ_ENTRIES - 1,
     in_capsule_max_bytes: 0,
-    slots: Upkeep::KEYS,
+    slots: Renewal::KEYS,
     slot_bytes: Setup::BUFFER_BYTES,
 };
 
@@ -241,6 +243,43 @@ impl<T: Transport> Plan<T> {
         }
     }
 
+    /// When to authenticate the admin queue of `admin` again, which has just been set up.
+    pub(crate) fn renewal(&self, now: Instant, admin: &Admin<T::Connection>) -> Renewal {
+        let is_proven = admin.facts.is_authenticated || self.url.tls().generates_key;
+        Renewal::new(now, self.url.dhchap().interval.filter(|_| is_proven))
+    }
+
+    /// The next command that authenticates the admin queue again, if there is one to submit. A key for
+    /// TLS that was generated replaces the one before.
+    pub(crate) fn poll_renewal(
+        &mut self,
+        now: Instant,
+        renewal: &mut Renewal,
+        (address, buffers): (SocketAddr, &mut Buffers),
+    ) -> Result<Option<Command>, ConnectError> {
+        if renewal.is_due(now) {
+            let concatenation = if self.url.tls().generates_key {
+                Concatenation::Replacing
+            } else {
+                Concatenation::Refused
+            };
+            let authenticator = self.authentication.start(&self.name, concatenation)?;
+            let authenticator = authenticator.ok_or(ConnectError::NoHostSecret)?;
+            renewal.begin(now, authenticator, self.options.connect_timeout);
+        }
+        let step = renewal.poll(now, buffers);
+        match step.map_err(|error| connection_error(address, QueueName::ADMIN, error.into()))? {
+            RenewalStep::Submit(command) => Ok(Some(command)),
+            RenewalStep::Done(key) => {
+                if let Some(key) = key.and_then(|key| Key::generated(key.as_bytes()).ok()) {
+                    self.transport.secure_with(Some(key));
+                }
+                Ok(None)
+            }
+            RenewalStep::Idle => Ok(None),
+        }
+    }
+
     fn connect_admin_at(
         &mut self,
         address: SocketAddr,
@@ -251,7 +290,7 @@ impl<T: Transport> Plan<T> {
             self.generate_key(address)?;
         }
         let mut connection = self.transport.connect(address, &ADMIN_SHAPE)?;
-        let mut buffers = Buffers::new(Upkeep::KEYS, Setup::BUFFER_BYTES);
+        let mut buffers = Buffers::new(Renewal::KEYS, Setup::BUFFER_BYTES);
         let mut setup = Setup::new(SetupConfig {
             name: self.name,
             sq_entries: ADMIN_SQ_ENTRIES,

@@ -1,17 +1,21 @@
 //! The thread that keeps a device's association: keep-alives, events, reconnection after a loss.
 
 use std::{
+    iter, mem,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use nvme::host::{NamespaceFacts, Upkeep, UpkeepConfig, UpkeepEvent};
+use nvme::host::{
+    Buffers, Command, NamespaceFacts, Outcome, Renewal, Upkeep, UpkeepConfig, UpkeepEvent,
+};
 
-use super::association::{Admin, IoQueueConfig, Plan};
+use super::association::{Admin, IoQueueConfig, Plan, connection_error};
 use super::queue_connection::{NvmeQueueConfig, NvmeQueueConnection};
-use super::transport::{NvmeConnection as _, Transport};
+use super::transport::{NvmeConnection, Transport};
 use crate::backoff::{BackoffDelays, sleep_while_running};
 use crate::device_state::DeviceState;
+use crate::error::QueueName;
 use crate::mailbox::{Mailbox, Update};
 use crate::{ConnectError, ConnectionError, QueueError};
 
@@ -31,6 +35,12 @@ pub(crate) struct Supervisor<T: Transport> {
 
 /// The longest sleep if nothing is due.
 const SLEEP_MAX: Duration = Duration::from_secs(3600);
+
+/// What keeps an association.
+struct Work {
+    upkeep: Upkeep,
+    renewal: Renewal,
+}
 
 /// Why serving an association ended.
 enum End {
@@ -95,13 +105,15 @@ impl<T: Transport> Supervisor<T> {
 
     /// Serves the admin queue until the association is lost or the device is dropped.
     fn serve(&mut self, admin: &mut Admin<T::Connection>) -> End {
-        let mut upkeep = Upkeep::new(
-            Instant::now(),
-            UpkeepConfig {
-                keep_alive_timeout: self.plan.options.keep_alive,
-                nsid: self.namespace.nsid,
-            },
-        );
+        let began = Instant::now();
+        let config = UpkeepConfig {
+            keep_alive_timeout: self.plan.options.keep_alive,
+            nsid: self.namespace.nsid,
+        };
+        let mut work = Work {
+            upkeep: Upkeep::new(began, config),
+            renewal: self.plan.renewal(began, admin),
+        };
         loop {
             self.shared.supervisor.clear();
             if self.shared.is_stopping() {
@@ -110,15 +122,15 @@ impl<T: Transport> Supervisor<T> {
             if self.is_lost() {
                 return End::Lost;
             }
-            if self.turn(&mut upkeep, admin).is_err() {
+            if self.turn(&mut work, admin).is_err() {
                 return End::Lost;
             }
             let now = Instant::now();
-            let until_due = upkeep
-                .poll_timeout()
-                .map(|at| at.saturating_duration_since(now));
+            let due = [work.upkeep.poll_timeout(), work.renewal.poll_timeout()];
+            let until_due = due.map(|at| Some(at?.saturating_duration_since(now)));
             let until_poll = self.plan.transport.poll_idle();
-            let timeout = [until_due, until_poll].into_iter().flatten().min();
+            let timeouts = until_due.into_iter().chain([until_poll]);
+            let timeout = timeouts.flatten().min();
             let also = Some(self.shared.supervisor.descriptor());
             let slept = admin
                 .connection
@@ -136,37 +148,45 @@ impl<T: Transport> Supervisor<T> {
     }
 
     fn turn(
-        &self,
-        upkeep: &mut Upkeep,
+        &mut self,
+        work: &mut Work,
         admin: &mut Admin<T::Connection>,
-    ) -> Result<(), ConnectionError> {
+    ) -> Result<(), ConnectError> {
+        let address = admin.address;
+        let failed = |source| connection_error(address, QueueName::ADMIN, source);
         loop {
             let now = Instant::now();
-            upkeep.check(now)?;
-            while let Some((key, command)) = upkeep.poll_command(now) {
-                if admin
-                    .connection
-                    .submit(key, &command, &admin.buffers)
-                    .is_err()
-                {
-                    return Err(ConnectionError::Closed);
-                }
-            }
-            admin.connection.turn(&mut admin.buffers)?;
-            if admin.connection.outcomes().is_empty() {
+            let place = (address, &mut admin.buffers);
+            let renewal = self.plan.poll_renewal(now, &mut work.renewal, place)?;
+            let outcomes = submit_due(now, &mut work.upkeep, renewal, admin).map_err(failed)?;
+            if outcomes.is_empty() {
                 return Ok(());
             }
-            for outcome in std::mem::take(admin.connection.outcomes()) {
-                match upkeep.handle_outcome(now, &outcome, &admin.buffers)? {
-                    Some(UpkeepEvent::Namespace(facts)) => {
-                        self.shared.set_blocks(facts.geometry.blocks);
-                    }
-                    // Commands report a removed namespace. A discovery log does not concern a
-                    // namespace.
-                    Some(UpkeepEvent::NamespaceGone | UpkeepEvent::DiscoveryLog) | None => {}
-                }
+            for outcome in outcomes {
+                self.settle(now, work, &outcome, &admin.buffers)
+                    .map_err(failed)?;
             }
         }
+    }
+
+    fn settle(
+        &self,
+        now: Instant,
+        work: &mut Work,
+        outcome: &Outcome,
+        buffers: &Buffers,
+    ) -> Result<(), ConnectionError> {
+        if outcome.key == Renewal::KEY {
+            return Ok(work.renewal.handle_outcome(outcome, buffers)?);
+        }
+        match work.upkeep.handle_outcome(now, outcome, buffers)? {
+            Some(UpkeepEvent::Namespace(facts)) => {
+                self.shared.set_blocks(facts.geometry.blocks);
+            }
+            // Commands report a removed namespace. A discovery log does not concern a namespace.
+            Some(UpkeepEvent::NamespaceGone | UpkeepEvent::DiscoveryLog) | None => {}
+        }
+        Ok(())
     }
 
     /// Tries to associate until it succeeds, the device is dropped, or
@@ -229,4 +249,22 @@ impl<T: Transport> Supervisor<T> {
         }
         Ok(admin)
     }
+}
+
+/// Submits what is due and takes a turn. Returns what has ended.
+fn submit_due<C: NvmeConnection>(
+    now: Instant,
+    upkeep: &mut Upkeep,
+    renewal: Option<Command>,
+    admin: &mut Admin<C>,
+) -> Result<Vec<Outcome>, ConnectionError> {
+    upkeep.check(now)?;
+    let renewal = renewal.map(|command| (Renewal::KEY, command));
+    let due = iter::from_fn(|| upkeep.poll_command(now));
+    for (key, command) in due.chain(renewal) {
+        let submitted = admin.connection.submit(key, &command, &admin.buffers);
+        submitted.map_err(|_| ConnectionError::Closed)?;
+    }
+    admin.connection.turn(&mut admin.buffers)?;
+    Ok(mem::take(admin.connection.outcomes()))
 }

@@ -1,10 +1,11 @@
 //! Options of in-band authentication.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use nvme::auth::{GroupPolicy, Hash as DhChapHash};
 
-use super::{UrlError, decode, encode_name};
+use super::{UrlError, decode, encode_name, number};
 
 /// In-band authentication of NVMe (DH-HMAC-CHAP), as a URL sets it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,7 +18,13 @@ pub struct DhChapOptions {
     pub hash: Option<DhChapHash>,
     /// The groups to offer (`dhchap-dhgroup=`).
     pub group: GroupPolicy,
+    /// How long after an authentication the admin queue authenticates again (`dhchap-interval=`, in
+    /// seconds); never without it.
+    pub interval: Option<Duration>,
 }
+
+/// The longest interval: 30 days.
+const INTERVAL_MAX_S: u64 = 30 * 24 * 3600;
 
 impl DhChapOptions {
     /// Sets `option`; `known` are those that a URL may have.
@@ -48,6 +55,11 @@ impl DhChapOptions {
                     "it is any, none, ffdhe2048, ffdhe3072, ffdhe4096, ffdhe6144 or ffdhe8192";
                 self.group = value.parse().map_err(|_| bad("dhchap-dhgroup", expected))?;
             }
+            "dhchap-interval" => {
+                let expected = "it is a number of seconds from 1 to 2592000";
+                let seconds = number("dhchap-interval", value, 1..=INTERVAL_MAX_S, expected)?;
+                self.interval = Some(Duration::from_secs(seconds));
+            }
             _ => {
                 return Err(UrlError::UnknownOption {
                     option: option.to_owned(),
@@ -70,6 +82,8 @@ impl DhChapOptions {
             file("dhchap-ctrl-secret-file", &self.controller_secret_file),
             self.hash.map(|hash| format!("dhchap-hash={hash}")),
             (!is_any).then(|| format!("dhchap-dhgroup={}", self.group)),
+            self.interval
+                .map(|interval| format!("dhchap-interval={}", interval.as_secs())),
         ];
         shown.into_iter().flatten()
     }

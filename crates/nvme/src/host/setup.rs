@@ -108,6 +108,8 @@ pub struct Facts {
     pub io_queues: u16,
     /// About the namespace; none in an association for discovery.
     pub namespace: Option<NamespaceFacts>,
+    /// Whether the controller required the host to authenticate in band.
+    pub is_authenticated: bool,
 }
 
 /// The properties that a controller reports.
@@ -338,6 +340,7 @@ impl Setup {
         match step.map_err(SetupError::Authentication)? {
             AuthenticatorStep::Submit(command) => Ok(Some(command)),
             AuthenticatorStep::Done => {
+                self.facts.is_authenticated = true;
                 self.phase = Phase::Capabilities;
                 Ok(None)
             }

@@ -355,3 +355,31 @@ fn what_the_budget_cannot_give_is_logged_and_counted() {
         "{shown}"
     );
 }
+
+/// Secure channel concatenation by our own host, which authenticates again each second.
+#[test]
+fn a_host_that_replaces_its_key_for_tls_is_logged() {
+    const HOST: &str = "nqn.2025-01.com.example:host";
+    const NQN: &str = "nqn.2025-01.com.example:replaced";
+    let logged = Logged::start("replaced", &["--log-level", "debug"]);
+    let daemon = &logged.daemon;
+    let made = daemon.json(&["host", "keygen"]);
+    let secret = daemon.folder.join("secret");
+    fs::write(&secret, made["secret"].as_str().expect("a secret")).expect("written");
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).expect("set");
+    let secret = secret.to_str().expect("a plain path");
+    daemon.ok(&["volume", "create", "rd0", "--size", "4M"]);
+    daemon.ok(&["host", "create", HOST, "--dhchap-secret-file", secret]);
+    daemon.ok(&["target", "create", NQN, "--volume", "rd0", "--host", HOST]);
+    daemon.ok(&["portal", "create", "nvme+tcp://127.0.0.1:0?tls=allowed"]);
+    let portals = daemon.json(&["portal", "ls"]);
+    let mut portals = portals.as_array().expect("a list").iter();
+    let portal = portals.find_map(|portal| portal["url"].as_str()?.strip_suffix("?tls=allowed"));
+    let portal = portal.expect("the portal");
+    let options = format!("tls=generated&dhchap-interval=1&dhchap-secret-file={secret}");
+    let url = format!("{portal}/{NQN}?hostnqn={HOST}&{options}");
+    let output = daemon.run(&["bench", &url, "--rw", "read", "--runtime", "3"]);
+    assert!(output.status.success(), "{output:?}");
+    logged.line(&["a host replaced its key for TLS", HOST, NQN]);
+    assert!(!logged.text().contains("rejected a host"));
+}

@@ -88,6 +88,74 @@ fn a_host_that_loses_its_access_while_it_authenticates_is_disconnected() {
     }
 }
 
+/// How often our host authenticates again, in these tests.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+#[test]
+fn our_host_authenticates_again_with_the_secret_of_the_moment() {
+    let fixture = Fixture::new(None, DhGroupPolicy::NoGroup);
+    let file = fixture.files.join("changing");
+    let write = |byte| {
+        let text = format!("{}\n", *secret(byte).reveal());
+        std::fs::write(&file, text).expect("writes");
+    };
+    let set = |byte, other| {
+        let now = with_secrets(Some(byte), other);
+        fixture.server.change_host(now).expect("changes");
+    };
+    let ctrl = fixture.files.join(CTRL_SECRET.to_string());
+    write(HOST_SECRET);
+    for portal in [fixture.tcp, fixture.rdma] {
+        let options = format!(
+            "&dhchap-secret-file={}&dhchap-ctrl-secret-file={}&dhchap-interval={}",
+            file.display(),
+            ctrl.display(),
+            INTERVAL.as_secs()
+        );
+        let url = Fixture::url(&portal, &options);
+        let attached = Device::connect(&url, &DeviceOptions::default());
+        let mut device = attached.expect("attaches");
+        let mut queue = device.take_queues().remove(0);
+        let sessions = || {
+            let sessions = fixture.server.sessions();
+            let mut ids: Vec<_> = sessions.iter().map(|session| session.id).collect();
+            ids.sort_unstable();
+            ids
+        };
+        let first = sessions();
+        // The secret is changed while two are valid, and the session goes on.
+        set(OTHER_SECRET, Some(HOST_SECRET));
+        write(OTHER_SECRET);
+        for step in 0..2 {
+            if step == 1 {
+                set(OTHER_SECRET, None);
+            }
+            let changed = Instant::now();
+            while changed.elapsed() < 2 * INTERVAL {
+                read(&mut queue).expect("the queue goes on");
+                thread::sleep(INTERVAL / 20);
+            }
+        }
+        assert_eq!(sessions(), first);
+        // Only the target changes it: what it admitted before ends.
+        set(HOST_SECRET, None);
+        let changed = Instant::now();
+        while !sessions().is_empty() {
+            assert!(changed.elapsed() < PATIENCE, "it is not asked again");
+            thread::sleep(INTERVAL / 20);
+        }
+        // The host has it now, too: its queues connect again.
+        write(HOST_SECRET);
+        read(&mut queue).expect("the queue goes on");
+        drop((queue, device));
+        let ended = Instant::now();
+        while !sessions().is_empty() {
+            assert!(ended.elapsed() < PATIENCE, "sessions stay");
+            thread::sleep(INTERVAL / 20);
+        }
+    }
+}
+
 /// Threads that attach while secrets change.
 const HOSTS: usize = 4;
 const CHANGES: usize = 100;

@@ -374,6 +374,12 @@ impl Backend for ConnectionBackend {
         let key = Arc::new(key);
         let association = self.association;
         if association.is_some_and(|number| keys.replace(number, &proven, &key, now)) {
+            tracing::debug!(
+                target = target.as_str(),
+                host = %binding.host,
+                peer = %self.accepted.peer,
+                "a host replaced its key for TLS"
+            );
             return;
         }
         if let Some(replaced) = self.generated.take() {
