@@ -1,7 +1,7 @@
 //! Values that other programs have computed.
 
 use super::*;
-use crate::auth::response::generate;
+use crate::auth::response::{Proof, generate};
 
 const NQN: &str = "nqn.2014-08.org.example:host";
 
@@ -66,5 +66,106 @@ fn keys_are_generated_as_linux_does() {
         let (c1, c2) = (counting(0, 1), counting(0xFF, -1));
         let key = generate(hash, &counting(b'A', 1), [&c1, &c2]);
         assert_eq!(hex(key.as_bytes()), expected, "{hash}");
+    }
+}
+
+/// An authentication of Linux's host, without a group.
+struct Exchange {
+    hash: Hash,
+    transaction: u16,
+    /// Of the host and the controller; likewise in the others.
+    secrets: [&'static str; 2],
+    sequences: [u32; 2],
+    challenges: [&'static str; 2],
+    responses: [&'static str; 2],
+}
+
+/// As captured from Linux 6.12 with nvme-cli 2.3, which generated the secrets: the host's responses are its own,
+/// and it accepted the controller's.
+const EXCHANGES: [Exchange; 3] = [
+    Exchange {
+        hash: Hash::Sha256,
+        transaction: 1,
+        secrets: [
+            "DHHC-1:01:3qBU6jhsYwEevM4qPTo9xQ4p7ts00akBzd40/EuBVarTyj0V:",
+            "DHHC-1:01:ujInvB6WZBqNVhcrbPlFy4iwsgRhWnydI7g+sSiEVSz+JusN:",
+        ],
+        sequences: [0xa861bc01, 0xe0d5717b],
+        challenges: [
+            "144c107c519c9c76da7351a6837bf6edb0e9075133f12af96b546ae88db8fef1",
+            "d303596b66410bad8d80b8a50bb306f837c9124cbeb8df6c52b198c64013c625",
+        ],
+        responses: [
+            "8b4a16094d431aa103bab26395d8f0d9352c4b0397796aa851217f5990820154",
+            "564a4fe5736d856dacae5738b3ec3c6bb69c8f05d7b2979262bc2a61521d90c8",
+        ],
+    },
+    Exchange {
+        hash: Hash::Sha384,
+        transaction: 2,
+        secrets: [
+            "DHHC-1:02:afiKhHlD39+rpEGOHu48mRDIF4dk64xLc28UWw6V9461heV4u9+OwYI20KNfgCv9HX5/Dg==:",
+            "DHHC-1:02:HGFukBwEoyID4OYO9k4z8s+Cw1StqUaH7p97kqDQ0B77dgE2E8Tc08/xDvK53DhRdo1G9g==:",
+        ],
+        sequences: [0x2eb7e7c5, 0xe0d5717f],
+        challenges: [
+            "92d2ab99f36e7384a9062c760eed93ab94dbb85af1ec9e96dae4db5e4590204f53c1d1f833645619ddff6246c8210a89",
+            "56200e46b8be286315c2aefd45cb7a0c2cd6cd368d7b6b51fa0de5fe11a0c884248f9c4b1f3bfc2dea5b96c57255ef60",
+        ],
+        responses: [
+            "99dadc97e1e962ea411079241bbde2cf31314df7bf38367b9abd323987981838133ee43805d7694d8ccf96d4cd621446",
+            "5add2e07e37655189d4cd6563471d48c1ef6606c88d8b916c0974efc0042e287cbf818a77f2b9cf56a07e02f0e1f517d",
+        ],
+    },
+    Exchange {
+        hash: Hash::Sha512,
+        transaction: 2,
+        secrets: [
+            "DHHC-1:03:PLArazLSBtm/o2pCp57fYm7a9z6NClhj3cT6XtFFpflqI2X6XA7WHV/3hCkJYbE1kDW/jQoewK1UjvDLlpRCzDRFeSg=:",
+            "DHHC-1:03:gXU9wbt9qscdnGVCtl8IIzSROGbN8Vl8nKysnVxeoOFNgNDlxS0Piz3+WazvqYjdkNjrpqwys6IvlcC5NsKW/LlC1bs=:",
+        ],
+        sequences: [0xd8ad20d5, 0xe0d57182],
+        challenges: [
+            "fdfa132a7f8b5ee44adbf9c76c8ed7a94824363097832a19fd32524192b61a64bf09d9e57115c32e9c593569a012be6b6a6533b98cb1b63d6b8e98fec30419c3",
+            "ee25090a2a0723d551519dd2d5785495ab81fbb8dfedc3c452abab16f9a30d16668fa13847ffef1f91e72376366d8325105129f99df722a46f3bf4a99ef0b068",
+        ],
+        responses: [
+            "401d3c39a1e5f40075f6bdf04f873af8dd1c7d91a88c84f71680fcb20b43a5dff421181758351fba7594aae4ca01cdc3f8b8532acbc13c37ff1690f7ed89ff99",
+            "2119232cbe08d8580c3376e3fdf3bfac1ca912196b6e84eccfbc185f241f4c477766cd1e448b3c292258959ccf2e7b612e7a808b5ef2d773eff522e5609353f8",
+        ],
+    },
+];
+
+#[test]
+fn responses_are_those_of_linux() {
+    for exchange in EXCHANGES {
+        let bytes = |text: &str| -> Vec<u8> {
+            let digits = text.as_bytes().chunks(2);
+            let byte = |digits: &[u8]| {
+                let digits = std::str::from_utf8(digits).expect("ASCII");
+                u8::from_str_radix(digits, 16).expect("hexadecimal")
+            };
+            digits.map(byte).collect()
+        };
+        let [host, controller] = [0, 1].map(|side| {
+            let challenge = bytes(exchange.challenges[side]);
+            let proof = Proof {
+                hash: exchange.hash,
+                shared: None,
+                challenge: &challenge,
+                sequence: exchange.sequences[side],
+                secure_channel: Negotiate::NO_SECURE_CHANNEL,
+                transaction: exchange.transaction,
+                host_nqn: "nqn.2014-08.org.nvmexpress:uuid:11111111-1111-4111-8111-111111111111",
+                subsystem_nqn: "nqn.2026-01.test.ramport:main-secret",
+            };
+            let secret = secret(exchange.secrets[side]);
+            match side {
+                0 => proof.of_host(&secret),
+                _ => proof.of_controller(&secret),
+            }
+        });
+        assert_eq!(hex(host.as_bytes()), exchange.responses[0]);
+        assert_eq!(hex(controller.as_bytes()), exchange.responses[1]);
     }
 }
