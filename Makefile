@@ -29,6 +29,7 @@ test: build
 	tests/packages/run
 	tests/iscsi/run
 	tests/nfs/run
+	tests/attach/run
 	tests/vm/report-test
 	tests/vm/run --short --again --flaky-max 2 --jobs 3 --only '!(*/io_goes_on_while_the_adapter_is_away)' iser nvme-rdma iscsi nvme-tcp nvme-tls fabric volumes nfs
 

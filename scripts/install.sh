@@ -18,7 +18,7 @@ case $1 in
             [ "$file" != bin/ramport ] || mode=755
             install -D -m "$mode" "$file" "$to/$file"
         done
-        sed -i "s|/usr/local/bin|$prefix/bin|" "$to/lib/systemd/system/ramport.service"
+        sed -i "s|/usr/local/bin|$prefix/bin|" "$to"/lib/systemd/system/ramport*.service
         ;;
     uninstall)
         find . -type f -printf '%P\n' | while read -r file; do

@@ -7,6 +7,7 @@ test_install_and_uninstall_leave_nothing() {
     make install DESTDIR="$to" PREFIX=/opt/ramport CARGO=false
     [ "$(stat -c %a "$to/opt/ramport/bin/ramport")" = 755 ]
     grep -q '^ExecStart=/opt/ramport/bin/ramport serve' "$to/opt/ramport/lib/systemd/system/ramport.service"
+    grep -q '^ExecStart=/opt/ramport/bin/ramport attach' "$to/opt/ramport/lib/systemd/system/ramport-attach@.service"
     "$to/opt/ramport/bin/ramport" --version
     for file in share/man/man1/ramport.1 share/man/man5/ramport.toml.5 share/bash-completion/completions/ramport; do
         [ -s "$to/opt/ramport/$file" ]

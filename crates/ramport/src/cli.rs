@@ -10,6 +10,7 @@ use control::{FaultRule, LostContents, Period, Portal, Size};
 use initiator::Url;
 
 mod api;
+mod attach;
 mod connect_line;
 mod copy;
 mod examples;
@@ -28,6 +29,7 @@ mod volume_create;
 
 use api::parse_api;
 pub(crate) use api::{ApiAddress, TokenVerb};
+pub(crate) use attach::{AttachArgs, DetachDiskArgs, URL_VARIABLE};
 pub(crate) use connect_line::ConnectLineArgs;
 pub(crate) use copy::CopyArgs;
 pub(crate) use examples::definitions_example;
@@ -158,6 +160,12 @@ pub(crate) enum Verb {
     /// List the targets of a discovery service
     #[command(after_help = examples::DISCOVER)]
     Discover(DiscoverArgs),
+    /// Attach a disk of another machine as a block device of this one
+    #[command(after_help = examples::ATTACH)]
+    Attach(Box<AttachArgs>),
+    /// Detach such a disk, or list them
+    #[command(after_help = examples::DETACH)]
+    Detach(DetachDiskArgs),
     /// Measure volumes over the network, block devices and files, in fio's vocabulary
     #[command(after_help = examples::BENCH)]
     Bench(Box<bench::Args>),

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod attached;
 mod cli;
 mod completion;
 mod connect_line;
@@ -13,6 +14,7 @@ mod form;
 mod local_address;
 mod manual;
 mod mistake;
+mod notify;
 mod output;
 mod paths;
 mod serve;
@@ -55,6 +57,8 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Verb::Demo(args) => demo::run(&connection, &args).map(|()| ExitCode::SUCCESS),
         Verb::Bench(args) => verbs::bench(&connection, *args),
         Verb::Discover(args) => verbs::discover(&connection, &args).map(|()| ExitCode::SUCCESS),
+        Verb::Attach(args) => attached::attach(&connection, &args),
+        Verb::Detach(args) => attached::detach(&connection, &args).map(|()| ExitCode::SUCCESS),
         Verb::Fabric(verb) => fabric::run(&connection, &verb).map(|()| ExitCode::SUCCESS),
         Verb::Shell(args) => shell::run(&connection, &args, run),
         Verb::Completions(args) => completion::print_script(args.shell).map(|()| ExitCode::SUCCESS),

@@ -2,7 +2,6 @@
 
 mod api;
 mod log;
-mod notify;
 
 use std::io::{self, IsTerminal as _};
 use std::process;
@@ -19,8 +18,8 @@ use crate::cli::{Connection, MemoryBudget, ServeArgs};
 use crate::core_dumps;
 use crate::failure::Failure;
 use crate::mistake::{Mistake, SystemFailure};
-use crate::paths;
 use crate::verbs::provider;
+use crate::{notify, paths};
 use log::Log;
 
 /// The portal of a daemon that has none.

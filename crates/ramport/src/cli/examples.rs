@@ -291,6 +291,20 @@ Examples:
   As the CHAP user `other`, as JSON:
     ramport discover iscsi://other%twelve-bytes-or-more@192.0.2.1 --json";
 
+pub(crate) const ATTACH: &str = "\
+Examples:
+  A disk over NVMe/TCP, as a block device such as /dev/loop0:
+    ramport attach nvme+tcp://192.0.2.1/nqn.2025-01.com.example:rd0
+  By a name, for reading only; requests fail when the target has been away for 30 s:
+    ramport attach iscsi://192.0.2.1/iqn.2025-01.com.example:rd0/0 --name db1 --read-only \\
+      --give-up-after 30s";
+
+pub(crate) const DETACH: &str = "\
+Examples:
+  List the attached disks, and detach one that is not mounted:
+    ramport detach
+    ramport detach disk0";
+
 pub(crate) const BENCH: &str = "\
 Examples:
   Random reads of 4 KiB at depth 32 for 10 s:

@@ -545,6 +545,28 @@ fn a_demonstration_whose_reader_goes_away_ends_its_daemon() {
 }
 
 #[test]
+fn the_unit_of_attached_disks_is_valid() {
+    let folder = std::env::temp_dir().join(format!("ramport-attach-unit-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("the temporary folder can be written");
+    let unit = include_str!("../../../../packaging/ramport-attach@.service");
+    let unit = unit.replace("/usr/local/bin/ramport", env!("CARGO_BIN_EXE_ramport"));
+    let path = folder.join("ramport-attach@db1.service");
+    std::fs::write(&path, unit).expect("written");
+    let verified = Command::new("systemd-analyze")
+        .args(["verify", "--man=no"])
+        .arg(&path)
+        .env("SYSTEMD_LOG_LEVEL", "notice")
+        .output();
+    let Ok(verified) = verified else {
+        block::testing::skip("systemd-analyze is not installed; the systemd unit is not verified");
+        return;
+    };
+    let told = String::from_utf8_lossy(&verified.stderr).into_owned();
+    assert!(verified.status.success() && told.is_empty(), "{told}");
+    std::fs::remove_dir_all(folder).expect("removed");
+}
+
+#[test]
 fn the_systemd_unit_is_valid_and_sandboxed() {
     let folder = std::env::temp_dir().join(format!("ramport-unit-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("the temporary folder can be written");

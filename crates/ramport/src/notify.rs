@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 /// Sends a line to the service manager, if one requested notifications.
-pub(super) fn tell(line: &str) {
+pub(crate) fn tell(line: &str) {
     let Some(path) = env::var_os("NOTIFY_SOCKET") else {
         return;
     };
