@@ -39,11 +39,12 @@ test-adapters: build
 	@scripts/deps.sh test
 	tests/vm/run --again --jobs 2 --peer ramport-hw nvme-rdma iser
 
-# Takes hours: 500 seeds of the simulation, 10,000 cases of each property, what `make test` leaves out of the virtual machine's tests,
+# Takes hours: 500 seeds of the simulations, 10,000 cases of each property, what `make test` leaves out of the virtual machine's tests,
 # 10,000 connections by each transport, and a minute of each fuzz target.
 test-long: build
 	@scripts/deps.sh test
 	RAMPORT_SIM_SEEDS=500 $(CARGO) test --release --package sim --test protocols
+	RAMPORT_SIM_SEEDS=500 $(CARGO) test --release --package replica --test simulation
 	PROPTEST_CASES=10000 $(CARGO) test --release --lib $(addprefix --package ,bench control fabric image iscsi memory net roce session volume window)
 	$(CARGO) build --package server --package fabric --examples
 	tests/vm/run --again --jobs 2 --long iser nvme-rdma iscsi nvme-tcp nvme-tls

@@ -1,0 +1,51 @@
+//! What a member has in every role.
+
+use std::collections::VecDeque;
+
+use block::Extent;
+
+use crate::config::Config;
+use crate::ids::{Epoch, HostRequest, MemberId};
+use crate::medium::Medium;
+use crate::message::{Body, Envelope, HostReply, Output};
+use crate::settings::Settings;
+use crate::stamps::Stamps;
+
+/// Identity, copy, newest known configuration, and what the driver has to do.
+pub(crate) struct Base<M: Medium> {
+    pub id: MemberId,
+    pub settings: Settings,
+    pub medium: M,
+    pub stamps: Stamps,
+    pub config: Option<Config>,
+    /// Emptied by the driver after each call.
+    pub outputs: VecDeque<Output<M::Data>>,
+}
+
+impl<M: Medium> Base<M> {
+    /// The epoch of the newest known configuration; 0 before the first.
+    pub fn epoch(&self) -> Epoch {
+        let config = self.config.as_ref();
+        config.map_or(Epoch::default(), |config| config.epoch)
+    }
+
+    /// Writes to the copy and records the epoch.
+    pub fn write(&mut self, extent: Extent, data: &M::Data, epoch: Epoch) {
+        self.medium.write(extent, data);
+        self.stamps.stamp(extent, epoch);
+    }
+
+    pub fn send(&mut self, to: MemberId, body: Body<M::Data>) {
+        let message = Envelope {
+            from: self.id,
+            to,
+            epoch: self.epoch(),
+            body,
+        };
+        self.outputs.push_back(Output::Send(message));
+    }
+
+    pub fn reply(&mut self, request: HostRequest, reply: HostReply<M::Data>) {
+        self.outputs.push_back(Output::Reply(request, reply));
+    }
+}

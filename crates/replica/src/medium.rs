@@ -1,0 +1,19 @@
+//! Where the bytes of a copy are.
+
+use block::Extent;
+
+/// The bytes of one member's copy. Every extent is checked against the volume's size before.
+pub trait Medium {
+    /// Contents of an extent, cheap to clone: they are sent to several members and again after a
+    /// loss.
+    type Data: Clone;
+
+    /// The present contents of `extent`. Later writes do not change what is returned.
+    fn read(&self, extent: Extent) -> Self::Data;
+
+    /// Replaces the contents of `extent` with `data`, which were made for an extent as long.
+    fn write(&mut self, extent: Extent, data: &Self::Data);
+
+    /// How many blocks `data` cover. What peers send is checked with it.
+    fn blocks(data: &Self::Data) -> u64;
+}

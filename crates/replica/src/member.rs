@@ -1,0 +1,308 @@
+//! A node's part in a volume.
+
+use block::Extent;
+
+use crate::base::Base;
+use crate::claim::Claim;
+use crate::config::Config;
+use crate::ids::{HostRequest, LocalTime, MemberId, StoreRequestId};
+use crate::medium::Medium;
+use crate::message::{Beacon, Body, Envelope, HostReply, Output, Refusal, Report};
+use crate::primary::Reign;
+use crate::receiver::Receiver;
+use crate::settings::{InvalidSettings, Settings};
+use crate::stamps::Stamps;
+use crate::store::StoreClient;
+
+/// One life of one copy of a volume: primary, secondary, or neither and on its way back.
+///
+/// The driver reads the clock *after* it received what it passes with the time, passes times in
+/// ascending order, calls [`Self::handle_tick`] regularly, and takes all outputs after each call.
+pub struct Member<M: Medium> {
+    base: Base<M>,
+    store: StoreClient,
+    receiver: Receiver,
+    reign: Option<Reign<M::Data>>,
+    /// The last time when the primary was heard, or when it became primary. While this member is in
+    /// sync, its promise not to take over lasts for [`Settings::grace`] from here.
+    heard: LocalTime,
+    last_report: Option<LocalTime>,
+}
+
+impl<M: Medium> Member<M> {
+    /// A member with an empty copy: `medium` holds only zeros. `id` was never used before.
+    pub fn new(
+        id: MemberId,
+        settings: Settings,
+        medium: M,
+        now: LocalTime,
+    ) -> Result<Self, InvalidSettings> {
+        settings.check()?;
+        Ok(Self {
+            base: Base {
+                id,
+                stamps: Stamps::new(settings.blocks, settings.region_blocks),
+                settings,
+                medium,
+                config: None,
+                outputs: std::collections::VecDeque::new(),
+            },
+            store: StoreClient::default(),
+            receiver: Receiver::new(),
+            reign: None,
+            heard: now,
+            last_report: None,
+        })
+    }
+
+    /// The newest configuration that this member knows.
+    pub fn config(&self) -> Option<&Config> {
+        self.base.config.as_ref()
+    }
+
+    /// Which writes the copy has.
+    pub fn claim(&self) -> Claim {
+        self.receiver.report().claim
+    }
+
+    /// The copy.
+    pub fn medium(&self) -> &M {
+        &self.base.medium
+    }
+
+    /// Whether a read would be executed now: this member is primary, and no other can be.
+    pub fn serves_reads(&self, now: LocalTime) -> bool {
+        let reign = self.reign.as_ref().filter(|reign| reign.is_serving());
+        reign.is_some_and(|reign| reign.has_lease(&self.base, now, self.store.proposal()))
+    }
+
+    /// What the driver is to do next.
+    pub fn poll_output(&mut self) -> Option<Output<M::Data>> {
+        self.base.outputs.pop_front()
+    }
+
+    /// A host reads `extent`.
+    pub fn handle_read(&mut self, now: LocalTime, request: HostRequest, extent: Extent) {
+        let has_lease = self.serves_reads(now);
+        let result = self.check(extent).and_then(|()| match &mut self.reign {
+            None => Err(self.not_primary()),
+            Some(_) if !has_lease => Err(Refusal::NotReady),
+            Some(reign) => reign.handle_read(&mut self.base, request, extent),
+        });
+        self.refuse_if_failed(request, result);
+    }
+
+    /// A host writes `data` to `extent`.
+    pub fn handle_write(
+        &mut self,
+        now: LocalTime,
+        request: HostRequest,
+        extent: Extent,
+        data: &M::Data,
+    ) {
+        let has_data = M::blocks(data) == extent.blocks.0;
+        let check = self.check(extent);
+        let result = match &mut self.reign {
+            _ if check.is_err() || !has_data => Err(Refusal::InvalidExtent),
+            None => Err(self.not_primary()),
+            Some(reign) => reign.handle_write(&mut self.base, now, request, extent, data),
+        };
+        self.refuse_if_failed(request, result);
+        self.advance(now);
+    }
+
+    /// The store answers: `current` was its configuration after the operation.
+    pub fn handle_store_reply(&mut self, now: LocalTime, id: StoreRequestId, current: Config) {
+        let is_fresh = self.store.handle_reply(id);
+        self.adopt(now, current);
+        if is_fresh && self.is_abandoned(now) && self.store.proposal().is_none() {
+            self.take_over(now);
+        }
+        self.advance(now);
+    }
+
+    /// A message of another member. It may be invalid, lost, late or repeated.
+    pub fn handle_message(&mut self, now: LocalTime, message: Envelope<M::Data>) {
+        if message.to != self.base.id || message.from == self.base.id {
+            return;
+        }
+        match message.body {
+            Body::Newer(config) => self.adopt(now, config),
+            _ if message.epoch < self.base.epoch() => {
+                if let Some(config) = self.base.config.clone() {
+                    self.base.send(message.from, Body::Newer(config));
+                }
+            }
+            Body::Beacon(beacon) => {
+                let is_of_sender = beacon.config.primary == message.from;
+                if is_of_sender && beacon.config.epoch == message.epoch {
+                    self.handle_beacon(now, &beacon);
+                }
+            }
+            _ if message.epoch > self.base.epoch() => self.store.read(&mut self.base, now),
+            body => self.handle_current(now, message.from, body),
+        }
+        self.advance(now);
+    }
+
+    /// Time has passed. Everything that is due is done here.
+    pub fn handle_tick(&mut self, now: LocalTime) {
+        self.store.tick(&mut self.base, now);
+        if let Some(reign) = &mut self.reign {
+            reign.tick(&mut self.base, now, self.store.proposal());
+            if self.store.proposal().is_none()
+                && let Some(next) = reign.wanted(&self.base, now)
+            {
+                self.store.propose(&mut self.base, now, next);
+            }
+        } else {
+            self.tick_without_reign(now);
+        }
+        self.advance(now);
+    }
+
+    fn tick_without_reign(&mut self, now: LocalTime) {
+        let is_silent = now.since(self.heard) > self.base.settings.grace();
+        if is_silent || self.base.config.is_none() {
+            self.store.read(&mut self.base, now);
+        }
+        let Some(config) = &self.base.config else {
+            return;
+        };
+        if config.has(self.base.id) {
+            return;
+        }
+        let primary = config.primary;
+        if is_silent && self.receiver.is_open() {
+            self.receiver.close(&self.base);
+        }
+        let interval = self.base.settings.beacon_interval;
+        let is_due = self.last_report.is_none_or(|at| now.since(at) >= interval);
+        if is_due && !self.receiver.is_open() {
+            self.last_report = Some(now);
+            let report = self.receiver.report();
+            self.base.send(primary, Body::Report(report));
+        }
+    }
+
+    /// A message of this member's epoch.
+    fn handle_current(&mut self, now: LocalTime, from: MemberId, body: Body<M::Data>) {
+        match (&mut self.reign, body) {
+            (None, Body::Entry(entry)) => {
+                let primary = self.base.config.as_ref().map(|config| config.primary);
+                if primary != Some(from) {
+                    return;
+                }
+                if let Some((stream, applied)) = self.receiver.handle_entry(&mut self.base, &entry)
+                {
+                    self.base.send(from, Body::EntryAck { stream, applied });
+                }
+            }
+            (Some(reign), Body::BeaconAck { sent_at }) => {
+                reign.handle_beacon_ack(now, from, sent_at);
+            }
+            (Some(reign), Body::EntryAck { stream, applied }) => {
+                reign.handle_entry_ack(now, from, stream, applied);
+            }
+            (Some(reign), Body::Report(report)) if is_valid(&self.base.settings, &report) => {
+                reign.handle_report(now, from, report, self.store.proposal());
+            }
+            _ => {}
+        }
+    }
+
+    fn handle_beacon(&mut self, now: LocalTime, beacon: &Beacon) {
+        self.adopt(now, beacon.config.clone());
+        let is_current = self.base.config.as_ref() == Some(&beacon.config);
+        if !is_current || self.reign.is_some() || !self.receiver.is_new(beacon) {
+            return;
+        }
+        self.heard = now;
+        let primary = beacon.config.primary;
+        if self.store.proposal().is_none() {
+            let sent_at = beacon.sent_at;
+            self.base.send(primary, Body::BeaconAck { sent_at });
+        }
+        if let Some(report) = self.receiver.handle_beacon(&self.base, beacon) {
+            self.base.send(primary, Body::Report(report));
+        }
+    }
+
+    /// Whether this member is in sync and has promised nothing to its primary any more.
+    fn is_abandoned(&self, now: LocalTime) -> bool {
+        let config = self.base.config.as_ref();
+        let is_secondary = self.reign.is_none() && config.is_some_and(|c| c.has(self.base.id));
+        is_secondary && now.since(self.heard) > self.base.settings.grace()
+    }
+
+    fn take_over(&mut self, now: LocalTime) {
+        if let Some(config) = &self.base.config {
+            let next = config.taken_over_by(self.base.id);
+            self.store.propose(&mut self.base, now, next);
+        }
+    }
+
+    /// Takes `config` as the newest configuration, if it is.
+    fn adopt(&mut self, now: LocalTime, config: Config) {
+        if !config.is_valid() || config.epoch <= self.base.epoch() {
+            return;
+        }
+        self.store.on_config(&config);
+        let former = self.base.config.replace(config);
+        let config = self.base.config.as_ref();
+        let primary = config.map(|config| config.primary);
+        let is_primary = primary == Some(self.base.id);
+        if primary != former.as_ref().map(|config| config.primary) {
+            self.heard = now;
+        }
+        if !is_primary && let Some(reign) = self.reign.take() {
+            self.receiver.inherit(&self.base, reign.extents());
+            reign.end(&mut self.base);
+        }
+        self.receiver.on_config(&mut self.base, former.as_ref());
+        if !is_primary {
+            return;
+        }
+        match &mut self.reign {
+            Some(reign) => reign.on_config(&mut self.base, now),
+            None => self.reign = config_of(&self.base).map(|config| Reign::new(config, now)),
+        }
+    }
+
+    fn advance(&mut self, now: LocalTime) {
+        if let Some(reign) = &mut self.reign {
+            reign.advance(&mut self.base, now, self.receiver.inherited());
+            if reign.is_serving() {
+                self.receiver.on_reconciled();
+            }
+        }
+    }
+
+    fn check(&self, extent: Extent) -> Result<(), Refusal> {
+        let is_allowed = self.base.settings.allows(extent);
+        is_allowed.then_some(()).ok_or(Refusal::InvalidExtent)
+    }
+
+    fn not_primary(&self) -> Refusal {
+        Refusal::NotPrimary(self.base.config.as_ref().map(|config| config.primary))
+    }
+
+    fn refuse_if_failed(&mut self, request: HostRequest, result: Result<(), Refusal>) {
+        if let Err(refusal) = result {
+            self.base.reply(request, HostReply::Refused(refusal));
+        }
+    }
+}
+
+fn config_of<M: Medium>(base: &Base<M>) -> Option<&Config> {
+    base.config.as_ref()
+}
+
+/// Whether a peer's report obeys the limits.
+fn is_valid(settings: &Settings, report: &Report) -> bool {
+    let is_inside = |extent: &Extent| {
+        let end = extent.lba.0.checked_add(extent.blocks.0);
+        extent.blocks.0 > 0 && end.is_some_and(|end| end <= settings.blocks.0)
+    };
+    report.unsettled.len() <= settings.unsettled_max && report.unsettled.iter().all(is_inside)
+}

@@ -1,0 +1,156 @@
+//! The primary's end of a stream of entries.
+
+use std::collections::VecDeque;
+
+use crate::ids::{Epoch, LocalTime, Seq, StreamId, WriteNumber};
+use crate::message::{Entry, EntryBody};
+use crate::settings::Settings;
+
+/// Entries that a peer has not acknowledged, in order. They are sent again until it has.
+pub(crate) struct Sender<D> {
+    id: StreamId,
+    last: Seq,
+    queue: VecDeque<Queued<D>>,
+    /// Writes and pieces that are not settled yet.
+    unsettled: VecDeque<Unsettled>,
+    settled: Seq,
+    /// When the first of the queue was sent last.
+    sent_at: LocalTime,
+}
+
+struct Queued<D> {
+    seq: Seq,
+    /// The last write of the reign when the entry was made.
+    through: WriteNumber,
+    body: EntryBody<D>,
+}
+
+struct Unsettled {
+    seq: Seq,
+    /// Settled when this write is: the entry's own, or the last that a piece may contain.
+    through: WriteNumber,
+    is_piece: bool,
+}
+
+/// What an acknowledgement covers.
+pub(crate) struct Acked {
+    /// Of the last entry.
+    pub through: WriteNumber,
+    /// Whether [`EntryBody::CopyEnd`] is among the entries.
+    pub has_copy_end: bool,
+}
+
+impl<D: Clone> Sender<D> {
+    /// The stream that the receiver expects as `reported`, opened in `epoch`.
+    pub fn new(reported: StreamId, epoch: Epoch) -> Self {
+        Self {
+            id: StreamId {
+                opened: epoch,
+                ..reported
+            },
+            last: Seq::default(),
+            queue: VecDeque::new(),
+            unsettled: VecDeque::new(),
+            settled: Seq::default(),
+            sent_at: LocalTime::default(),
+        }
+    }
+
+    pub fn id(&self) -> StreamId {
+        self.id
+    }
+
+    pub fn settled(&self) -> Seq {
+        self.settled
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    pub fn is_full(&self, settings: &Settings) -> bool {
+        self.queue.len() >= settings.stream_max()
+    }
+
+    /// How many pieces are in flight: not acknowledged, or not settled.
+    pub fn pieces(&self) -> usize {
+        let queued = self.queue.iter().filter(|entry| is_piece(&entry.body));
+        let unsettled = self.unsettled.iter().filter(|entry| entry.is_piece);
+        queued.count().max(unsettled.count())
+    }
+
+    /// Adds an entry. Returns it for sending.
+    pub fn push(&mut self, now: LocalTime, through: WriteNumber, body: EntryBody<D>) -> Entry<D> {
+        self.last.0 += 1;
+        if self.queue.is_empty() {
+            self.sent_at = now;
+        }
+        if !matches!(body, EntryBody::CopyEnd { .. }) {
+            self.unsettled.push_back(Unsettled {
+                seq: self.last,
+                through,
+                is_piece: is_piece(&body),
+            });
+        }
+        let queued = Queued {
+            seq: self.last,
+            through,
+            body,
+        };
+        let entry = self.entry(&queued);
+        self.queue.push_back(queued);
+        entry
+    }
+
+    /// Removes entries up to `applied`. `None` if that covers nothing new, or what was never sent.
+    pub fn ack(&mut self, applied: Seq) -> Option<Acked> {
+        if applied > self.last {
+            return None;
+        }
+        let mut acked = None;
+        let mut has_copy_end = false;
+        while let Some(entry) = self.queue.front()
+            && entry.seq <= applied
+        {
+            has_copy_end |= matches!(entry.body, EntryBody::CopyEnd { .. });
+            acked = Some(entry.through);
+            self.queue.pop_front();
+        }
+        acked.map(|through| Acked {
+            through,
+            has_copy_end,
+        })
+    }
+
+    /// Records that all members in sync have the writes up to `committed`.
+    pub fn settle(&mut self, committed: WriteNumber) {
+        while let Some(entry) = self.unsettled.front()
+            && entry.through <= committed
+        {
+            self.settled = entry.seq;
+            self.unsettled.pop_front();
+        }
+    }
+
+    /// All entries of the queue if they are due to be sent again.
+    pub fn take_due(&mut self, now: LocalTime, settings: &Settings) -> Vec<Entry<D>> {
+        if self.queue.is_empty() || now.since(self.sent_at) < settings.resend_after {
+            return Vec::new();
+        }
+        self.sent_at = now;
+        self.queue.iter().map(|queued| self.entry(queued)).collect()
+    }
+
+    fn entry(&self, queued: &Queued<D>) -> Entry<D> {
+        Entry {
+            stream: self.id,
+            seq: queued.seq,
+            settled: self.settled,
+            body: queued.body.clone(),
+        }
+    }
+}
+
+fn is_piece<D>(body: &EntryBody<D>) -> bool {
+    matches!(body, EntryBody::Piece { .. })
+}

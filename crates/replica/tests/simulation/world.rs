@@ -1,0 +1,343 @@
+//! Nodes, hosts, the store and the network between them, under one seed.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use block::Blocks;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use replica::{
+    Config, Envelope, HostReply, HostRequest, MemberId, Output, Settings, StoreOp, StoreRequestId,
+};
+
+use crate::faults::{Faults, NodeFault};
+use crate::hosts::{Command, Hosts};
+use crate::node::Node;
+
+const HOSTS: usize = 4;
+/// How long faults happen.
+const FAULTS_END: Duration = Duration::from_secs(6);
+/// Until when hosts go on, while everything works.
+const HOSTS_END: Duration = Duration::from_millis(8_500);
+/// The end of the run.
+const QUIET_END: Duration = Duration::from_secs(9);
+/// Time between two ticks of a node.
+const TICK: Duration = Duration::from_millis(2);
+
+/// What a run is to do.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    pub nodes: u32,
+    /// Whether all copies may be lost. Otherwise no node crashes that is the last one in sync.
+    pub may_lose_all: bool,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self {
+            nodes: 3,
+            may_lose_all: false,
+        }
+    }
+}
+
+/// What a run did.
+#[derive(Debug, Default)]
+pub struct Report {
+    pub reads: u64,
+    pub writes: u64,
+    pub crashes: u64,
+    pub pauses: u64,
+    pub configs: u64,
+    pub takeovers: u64,
+    pub returns: u64,
+    pub is_lost: bool,
+}
+
+enum Event {
+    Tick(u32),
+    Message(Envelope<Vec<u64>>),
+    Command(u32, Command),
+    Reply(HostRequest, HostReply<Vec<u64>>),
+    Store(MemberId, StoreRequestId, StoreOp),
+    StoreReply(MemberId, StoreRequestId, Config),
+    Host(usize),
+    Restart(u32),
+    Fault,
+}
+
+pub struct World {
+    plan: Plan,
+    rng: SmallRng,
+    settings: Settings,
+    now: Duration,
+    step: u64,
+    events: BTreeMap<(Duration, u64), Event>,
+    nodes: Vec<Node>,
+    store: Config,
+    hosts: Hosts,
+    faults: Faults,
+    report: Report,
+}
+
+fn settings() -> Settings {
+    let ms = Duration::from_millis;
+    Settings {
+        blocks: Blocks(46),
+        region_blocks: Blocks(8),
+        piece_blocks: Blocks(4),
+        lease: ms(40),
+        drift_ppm: 50_000,
+        answer_timeout: ms(50),
+        beacon_interval: ms(8),
+        resend_after: ms(5),
+        store_timeout: ms(20),
+        piece_interval: ms(1),
+        writes_max: 4,
+        reads_max: 3,
+        pieces_max: 2,
+        unsettled_max: 8,
+    }
+}
+
+impl World {
+    pub fn new(seed: u64, plan: Plan) -> Self {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let settings = settings();
+        let mut start = |node| {
+            let shown = Duration::from_millis(rng.random_range(0..100_000));
+            Node::new(node, &settings, shown)
+        };
+        let nodes: Vec<_> = (0..plan.nodes).map(&mut start).collect();
+        let ids: Vec<_> = nodes.iter().map(|node| node.id).collect();
+        let mut world = Self {
+            plan,
+            rng,
+            now: Duration::ZERO,
+            step: 0,
+            events: BTreeMap::new(),
+            nodes,
+            store: Config::first(ids[0], &ids).expect("the configuration is valid"),
+            hosts: Hosts::new(HOSTS, settings.blocks),
+            faults: Faults::new(ids.len()),
+            report: Report::default(),
+            settings,
+        };
+        for node in 0..plan.nodes {
+            world.schedule(Duration::ZERO, Event::Tick(node));
+        }
+        for host in 0..world.hosts.len() {
+            world.schedule(Duration::ZERO, Event::Host(host));
+        }
+        world.schedule(Duration::from_millis(50), Event::Fault);
+        world
+    }
+
+    /// Runs the plan to its end.
+    ///
+    /// # Panics
+    /// If two members serve reads at a time, a block's history is not linearizable, a configuration
+    /// has no copy of the former one, or copies differ when all is quiet.
+    pub fn run(mut self) -> Report {
+        while self.now < QUIET_END {
+            let ((now, _), event) = self.events.pop_first().expect("nodes tick forever");
+            self.now = now;
+            self.step += 1;
+            self.execute(event);
+            let serving = self.nodes.iter().filter(|node| node.serves(now)).count();
+            assert!(serving <= 1, "{serving} members serve reads at {now:?}");
+        }
+        self.hosts.check();
+        self.check_copies();
+        self.report.reads = self.hosts.reads;
+        self.report.writes = self.hosts.writes;
+        self.report
+    }
+
+    fn schedule(&mut self, at: Duration, event: Event) {
+        self.step += 1;
+        self.events.insert((at, self.step), event);
+    }
+
+    fn execute(&mut self, event: Event) {
+        match event {
+            Event::Host(host) => self.let_host_go_on(host),
+            Event::Reply(request, reply) => self.hosts.finish(request, reply, self.step),
+            Event::Store(from, id, op) => self.execute_in_store(from, id, op),
+            Event::Restart(node) => self.nodes[node as usize].start(&self.settings, self.now),
+            Event::Fault => self.strike(),
+            event => self.execute_at_node(event),
+        }
+    }
+
+    /// What happens at a node waits while it is paused.
+    fn execute_at_node(&mut self, event: Event) {
+        let (node, incarnation) = match &event {
+            Event::Tick(node) | Event::Command(node, _) => (*node, None),
+            Event::Message(message) => (message.to.node, None),
+            Event::StoreReply(to, ..) => (to.node, Some(to.incarnation)),
+            _ => return,
+        };
+        let place = &mut self.nodes[node as usize];
+        if place.paused_until > self.now {
+            let at = place.paused_until;
+            return self.schedule(at, event);
+        }
+        if let Event::Tick(node) = event {
+            self.events
+                .insert((self.now + TICK, self.step), Event::Tick(node));
+        }
+        let is_same = incarnation.is_none_or(|incarnation| incarnation == place.id.incarnation);
+        let now = place.clock.read(self.now);
+        let Some(member) = place.member.as_mut().filter(|_| is_same) else {
+            return;
+        };
+        match event {
+            Event::Message(message) => member.handle_message(now, message),
+            Event::StoreReply(_, id, config) => member.handle_store_reply(now, id, config),
+            Event::Command(_, command) => match command.value {
+                None => member.handle_read(now, command.request, command.extent),
+                Some(value) => {
+                    let data = vec![value; command.extent.blocks.0 as usize];
+                    member.handle_write(now, command.request, command.extent, &data);
+                }
+            },
+            _ => member.handle_tick(now),
+        }
+        self.carry_out(node);
+    }
+
+    fn carry_out(&mut self, node: u32) {
+        let place = &mut self.nodes[node as usize];
+        let id = place.id;
+        let member = place.member.as_mut().expect("the node runs");
+        let outputs: Vec<_> = std::iter::from_fn(|| member.poll_output()).collect();
+        for output in outputs {
+            match output {
+                Output::Send(message) => {
+                    let (from, to) = (message.from.node, message.to.node);
+                    for at in self.faults.arrivals(&mut self.rng, self.now, from, to) {
+                        self.schedule(at, Event::Message(message.clone()));
+                    }
+                }
+                Output::Store(request, op) => {
+                    let at = self.faults.store_arrival(&mut self.rng, self.now);
+                    if let Some(at) = at {
+                        self.schedule(at, Event::Store(id, request, op));
+                    }
+                }
+                Output::Reply(request, reply) => {
+                    let at = self.now + Duration::from_micros(self.rng.random_range(20..500));
+                    self.schedule(at, Event::Reply(request, reply));
+                }
+            }
+        }
+    }
+
+    fn execute_in_store(&mut self, from: MemberId, id: StoreRequestId, op: StoreOp) {
+        if let StoreOp::Swap(next) = op
+            && next.epoch == self.store.epoch.next()
+            && self.keeps_a_copy(&next)
+        {
+            assert!(next.is_valid(), "{next:?}");
+            assert!(
+                self.store.has(from),
+                "{from:?} is no copy and proposes {next:?}"
+            );
+            let is_kept = |id: &MemberId| self.store.has(*id);
+            assert!(
+                next.in_sync.iter().any(is_kept),
+                "{next:?} drops the last copy"
+            );
+            self.report.configs += 1;
+            self.report.takeovers += u64::from(next.primary != self.store.primary);
+            self.report.returns += u64::from(next.in_sync.len() > self.store.in_sync.len());
+            self.store = next;
+        }
+        if let Some(at) = self.faults.store_arrival(&mut self.rng, self.now) {
+            let current = self.store.clone();
+            self.schedule(at, Event::StoreReply(from, id, current));
+        }
+    }
+
+    /// Whether a member of `next` runs. A primary that has crashed after it asked to remove the only
+    /// other copy would lose all, which is for the plans that allow it.
+    fn keeps_a_copy(&self, next: &Config) -> bool {
+        let is_live = |node: &Node| node.member.is_some() && next.has(node.id);
+        self.plan.may_lose_all || self.nodes.iter().any(is_live)
+    }
+
+    fn let_host_go_on(&mut self, host: usize) {
+        if self.now > HOSTS_END {
+            return;
+        }
+        let again = self.now + Duration::from_micros(self.rng.random_range(200..6_000));
+        self.schedule(again, Event::Host(host));
+        let (rng, step) = (&mut self.rng, self.step);
+        let begun = self.hosts.begin(rng, host, self.plan.nodes, step, self.now);
+        if let Some((node, command)) = begun {
+            let at = self.now + Duration::from_micros(self.rng.random_range(20..500));
+            self.schedule(at, Event::Command(node, command));
+        }
+    }
+
+    fn strike(&mut self) {
+        if self.now > FAULTS_END {
+            self.faults.end();
+            for node in &mut self.nodes {
+                node.paused_until = Duration::ZERO;
+            }
+            return;
+        }
+        let next = self.now + Duration::from_millis(self.rng.random_range(10..150));
+        self.schedule(next, Event::Fault);
+        let Some((index, fault)) = self.faults.strike(&mut self.rng, self.now) else {
+            return;
+        };
+        match fault {
+            NodeFault::Pause(until) => {
+                self.nodes[index].paused_until = until;
+                self.report.pauses += 1;
+            }
+            NodeFault::ClockRate => {
+                let drift = self.settings.drift_ppm;
+                let rate = self.rng.random_range(1_000_000 - drift..=1_000_000 + drift);
+                self.nodes[index].clock.set_rate(self.now, rate);
+            }
+            NodeFault::Crash => self.crash(index),
+        }
+    }
+
+    fn crash(&mut self, index: usize) {
+        let id = self.nodes[index].id;
+        let mut others = self.nodes.iter().filter(|node| node.id != id);
+        let has_other = others.any(|node| node.member.is_some() && self.store.has(node.id));
+        if self.nodes[index].member.is_none() || !(has_other || self.plan.may_lose_all) {
+            return;
+        }
+        self.nodes[index].member = None;
+        self.report.crashes += 1;
+        let restart = self.now + Duration::from_millis(self.rng.random_range(1..400));
+        self.schedule(restart, Event::Restart(id.node));
+    }
+
+    /// All copies are in sync and equal, unless none was left: then nobody serves.
+    fn check_copies(&mut self) {
+        let live = |node: &&Node| node.member.is_some() && self.store.has(node.id);
+        let in_sync: Vec<_> = self.nodes.iter().filter(live).collect();
+        if in_sync.is_empty() {
+            assert!(self.plan.may_lose_all, "a copy was lost");
+            let serving = self.nodes.iter().filter(|node| node.serves(self.now));
+            assert_eq!(serving.count(), 0, "nobody has a copy");
+            self.report.is_lost = true;
+            return;
+        }
+        assert_eq!(in_sync.len(), self.nodes.len(), "{:?}", self.store);
+        let disks = || in_sync.iter().filter_map(|node| node.member.as_ref());
+        let disks: Vec<_> = disks().map(replica::Member::medium).collect();
+        let are_equal = disks.windows(2).all(|pair| pair[0] == pair[1]);
+        assert!(are_equal, "copies differ: {disks:?}");
+        let mut serving = self.nodes.iter().filter(|node| node.serves(self.now));
+        assert!(serving.next().is_some(), "nobody serves: {:?}", self.store);
+    }
+}
