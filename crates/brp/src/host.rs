@@ -21,8 +21,8 @@ use crate::wire::{
     Status, TAGS_MAX, VERSION,
 };
 
-pub use common::HostError;
-pub(crate) use common::{Common, State};
+pub(crate) use common::State;
+pub use common::{Common, HostError};
 
 /// A command and where its data are.
 #[derive(Clone, Copy, Debug)]

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use block::{Blocks, Extent, Lba};
+use brp::rdma::TargetSession as BrpRdmaSession;
 use brp::tcp::TargetSession as BrpSession;
 use brp::testing::{TestBackend as BrpBackend, TestTarget as BrpTarget};
-use brp::wire::{Command, Features, Flags, Login, Operation};
+use brp::wire::{Command, ConnectionRequest, Descriptor, Features, Flags, Login, Operation};
 use iscsi::iser::TargetConfig;
 use iscsi::iser::wire::Tag;
 use iscsi::tcp::TargetSession;
@@ -34,6 +35,7 @@ pub fn command_loop(protocol: Protocol, is_read: bool) -> Box<dyn FnMut()> {
         Protocol::Iscsi => iscsi(is_read),
         Protocol::Iser => iser(is_read),
         Protocol::Brp => brp(is_read),
+        Protocol::BrpRdma => brp_rdma(is_read),
     }
 }
 
@@ -77,21 +79,12 @@ fn brp(is_read: bool) -> Box<dyn FnMut()> {
     let now = Instant::now();
     let mut backend = BrpBackend::new(&target);
     let mut session = BrpSession::new(now, brp::target::TargetConfig::default());
-    let mut login = Login::new("nqn.h", "nqn.t", 1).expect("short names");
-    login.tags.set(1);
-    login.features.set(Features::ANY_ORDER.0);
-    login.transfer_max_bytes.set(1 << 20);
+    let login = brp_login();
     let mut out = SendList::with_capacity(1 << 20);
     session
         .handle_bytes(now, login.as_bytes(), &mut backend)
         .expect("a good login");
-    let extent = Extent::new(Lba(0), Blocks(BLOCKS.into()));
-    let operation = if is_read {
-        Operation::Read
-    } else {
-        Operation::Write
-    };
-    let mut command = Command::new(operation, Flags::default(), extent);
+    let mut command = brp_command(is_read);
     let data_bytes = if is_read { 0 } else { LEN_BYTES };
     command.data_bytes.set(data_bytes as u32);
     let mut message = command.as_bytes().to_vec();
@@ -110,6 +103,66 @@ fn brp(is_read: bool) -> Box<dyn FnMut()> {
         assert_eq!(backend.completed.len(), 1, "each command is answered");
         backend.completed.clear();
     })
+}
+
+/// Data are in the host's memory.
+fn brp_rdma(is_read: bool) -> Box<dyn FnMut()> {
+    let target = BrpTarget::new(volume());
+    let now = Instant::now();
+    let mut backend = BrpBackend::new(&target);
+    let config = brp::target::TargetConfig::default();
+    let request = ConnectionRequest::new(1);
+    let accepted = BrpRdmaSession::accept(now, config, request.as_bytes(), 1);
+    let mut session = accepted.expect("a good request").session;
+    let mut out = OneBuffer::default();
+    session
+        .handle_message(now, brp_login().as_bytes(), None, &mut backend)
+        .expect("a good login");
+    session.poll_transmit(now, &mut backend, &mut out);
+    let mut command = brp_command(is_read);
+    command.descriptors.set(1);
+    let memory = Descriptor::of(RemoteBuffer {
+        address: 0x1000,
+        key: RemoteKey(1),
+        len_bytes: LEN_BYTES as u32,
+    });
+    let mut message = [command.as_bytes(), memory.as_bytes()].concat();
+    let mut sequence = 0;
+    Box::new(move || {
+        sequence += 1;
+        command.sequence.set(sequence);
+        message[..size_of::<Command>()].copy_from_slice(command.as_bytes());
+        session
+            .handle_message(now, &message, None, &mut backend)
+            .expect("a good command");
+        session.poll_transmit(now, &mut backend, &mut out);
+        if let Some(tag) = out.read.take() {
+            session
+                .handle_read(now, tag, &[7; LEN_BYTES], &mut backend)
+                .expect("data that were asked for");
+            session.poll_transmit(now, &mut backend, &mut out);
+        }
+        assert_eq!(backend.completed.len(), 1, "each command is answered");
+        backend.completed.clear();
+    })
+}
+
+fn brp_login() -> Login {
+    let mut login = Login::new("nqn.h", "nqn.t", 1).expect("short names");
+    login.tags.set(1);
+    login.features.set(Features::ANY_ORDER.0);
+    login.transfer_max_bytes.set(1 << 20);
+    login
+}
+
+fn brp_command(is_read: bool) -> Command {
+    let extent = Extent::new(Lba(0), Blocks(BLOCKS.into()));
+    let operation = if is_read {
+        Operation::Read
+    } else {
+        Operation::Write
+    };
+    Command::new(operation, Flags::default(), extent)
 }
 
 fn nvme_rdma(is_read: bool) -> Box<dyn FnMut()> {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use block::testing::{LateVolume, Lateness};
 use block::{BlockSize, Status, Volume};
-use brp::testing::TestTarget as BrpTarget;
+use brp::testing::{RdmaLink, TcpLink, TestTarget as BrpTarget};
 use iscsi::Digest;
 use iscsi::testing::TestTarget;
 use memory::{Budget, Provision};
@@ -41,16 +41,19 @@ pub enum Protocol {
     Iser,
     /// BRP over TCP.
     Brp,
+    /// BRP over RDMA.
+    BrpRdma,
 }
 
 impl Protocol {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::NvmeTcp,
         Self::NvmeRdma,
         Self::Iscsi,
         Self::Iser,
         Self::Brp,
+        Self::BrpRdma,
     ];
 }
 
@@ -309,7 +312,11 @@ impl Target {
             Protocol::Iser => Box::new(IserPath::new(&self.iscsi, now, host)),
             Protocol::Brp => {
                 let volume = Arc::clone(&self.volume);
-                Box::new(BrpPath::new(now, &self.brp, volume, host))
+                Box::new(BrpPath::<TcpLink>::new(now, &self.brp, volume, host))
+            }
+            Protocol::BrpRdma => {
+                let volume = Arc::clone(&self.volume);
+                Box::new(BrpPath::<RdmaLink>::new(now, &self.brp, volume, host))
             }
         }
     }

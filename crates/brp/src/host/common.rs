@@ -45,7 +45,7 @@ pub(crate) enum State {
 
 /// A connection's session, whatever carries it.
 #[derive(Debug)]
-pub(crate) struct Common {
+pub struct Common {
     pub(crate) login: Login,
     pub(crate) terms: Option<Terms>,
     pub(crate) state: State,
@@ -83,6 +83,16 @@ impl Common {
         }
     }
 
+    /// What the login has granted.
+    pub fn terms(&self) -> Option<&Terms> {
+        self.terms.as_ref()
+    }
+
+    /// Forgets that a tag is unanswered from the last connection: its next command is a new one (BRP-34).
+    pub fn give_up(&mut self, tag: u16) {
+        self.table.give_up(tag);
+    }
+
     pub(crate) fn submit(&mut self, tag: u16, command: &HostCommand) -> Result<(), NoRoom> {
         if self.state != State::Ready {
             return Err(NoRoom::Closed);
@@ -95,7 +105,8 @@ impl Common {
         Ok(())
     }
 
-    pub(crate) fn abort(&mut self, tag: u16) -> bool {
+    /// Asks the target to give the command of `tag` up; whether it is in flight.
+    pub fn abort(&mut self, tag: u16) -> bool {
         let Some(entry) = self.table.find(tag) else {
             return false;
         };
@@ -103,29 +114,34 @@ impl Common {
         self.push_short(abort)
     }
 
-    pub(crate) fn ping(&mut self) {
+    /// Asks the target whether it is there (BRP-25).
+    pub fn ping(&mut self) {
         if self.state == State::Ready {
             self.push_short(Short::new(Kind::Ping));
         }
     }
 
-    pub(crate) fn log_out(&mut self) {
+    /// Ends the session; nothing can be submitted any more.
+    pub fn log_out(&mut self) {
         if self.state == State::Ready {
             self.push_short(Short::new(Kind::Logout));
             self.state = State::Closed;
         }
     }
 
-    pub(crate) fn resumption(&self) -> Option<Resumption> {
+    /// What is to be known on the next connection; `None` if no login was granted.
+    pub fn resumption(&self) -> Option<Resumption> {
         let terms = self.terms.as_ref()?;
         Some(self.table.resumption(terms.session))
     }
 
-    pub(crate) fn heard(&self) -> u64 {
+    /// How many messages have come: more than before means that the target is there.
+    pub fn heard(&self) -> u64 {
         self.heard
     }
 
-    pub(crate) fn poll_event(&mut self) -> Option<HostEvent> {
+    /// The next thing that the target has said besides outcomes.
+    pub fn poll_event(&mut self) -> Option<HostEvent> {
         self.events.pop_front()
     }
 

@@ -26,7 +26,7 @@ pub struct HostSession {
     common: Common,
     /// By tag: the key under which the data of its command are open to the target.
     open: Box<[Option<RemoteKey>]>,
-    /// The longest message that the target's receives take, in bytes.
+    /// The longest message that the owner can send and the target's receives take, in bytes.
     send_max_bytes: u32,
 }
 
@@ -73,12 +73,14 @@ impl HostSession {
     }
 
     /// A connection that has just been made, whose reply had `private_data`; `login` is the first thing to be sent.
-    /// `resumption` is what is known from the last connection of the session that `login` is to go on with. Panics if
-    /// `login` asks for no tags.
+    /// `resumption` is what is known from the last connection of the session that `login` is to go on with, and
+    /// `send_max_bytes` the longest message that the owner can send, at least that of LOGIN. Panics if `login` asks for
+    /// no tags.
     pub fn new(
         login: Login,
         resumption: Option<&Resumption>,
         private_data: &[u8],
+        send_max_bytes: u32,
     ) -> Result<Self, HostError> {
         let reply = ConnectionReply::parse(private_data);
         let reply = reply.ok_or(LoginError::Reply("the connection reply"))?;
@@ -96,13 +98,23 @@ impl HostSession {
         Ok(Self {
             open: vec![None; login.tags.get().into()].into_boxed_slice(),
             common,
-            send_max_bytes: reply.receive_bytes.get(),
+            send_max_bytes: reply.receive_bytes.get().min(send_max_bytes),
         })
+    }
+
+    /// What does not depend on the transport.
+    pub fn common(&self) -> &Common {
+        &self.common
+    }
+
+    /// The same, to change it.
+    pub fn common_mut(&mut self) -> &mut Common {
+        &mut self.common
     }
 
     /// What the login has granted.
     pub fn terms(&self) -> Option<&Terms> {
-        self.common.terms.as_ref()
+        self.common.terms()
     }
 
     /// Takes a command. One with a tag that is unanswered from the last connection must be the same
@@ -113,7 +125,7 @@ impl HostSession {
 
     /// Forgets that a tag is unanswered from the last connection: its next command is a new one (BRP-34).
     pub fn give_up(&mut self, tag: u16) {
-        self.common.table.give_up(tag);
+        self.common.give_up(tag);
     }
 
     /// Asks the target to give the command of `tag` up; whether it is in flight.

@@ -115,9 +115,19 @@ impl HostSession {
         }
     }
 
+    /// What does not depend on the transport.
+    pub fn common(&self) -> &Common {
+        &self.common
+    }
+
+    /// The same, to change it.
+    pub fn common_mut(&mut self) -> &mut Common {
+        &mut self.common
+    }
+
     /// What the login has granted.
     pub fn terms(&self) -> Option<&Terms> {
-        self.common.terms.as_ref()
+        self.common.terms()
     }
 
     /// Takes a command. One with a tag that is unanswered from the last connection must be the same
@@ -139,7 +149,7 @@ impl HostSession {
 
     /// Forgets that a tag is unanswered from the last connection: its next command is a new one (BRP-34).
     pub fn give_up(&mut self, tag: u16) {
-        self.common.table.give_up(tag);
+        self.common.give_up(tag);
     }
 
     /// Asks the target to give the command of `tag` up; whether it is in flight.

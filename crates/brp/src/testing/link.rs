@@ -148,6 +148,13 @@ impl TcpLink {
             result.expect("our target keeps to the protocol");
         }
     }
+
+    fn handle_due(&mut self, now: Instant) {
+        if self.target.poll_timeout().is_some_and(|due| due <= now) {
+            let result = self.target.handle_timeout(now, &mut self.backend);
+            result.expect("nothing is late here");
+        }
+    }
 }
 
 impl Link for TcpLink {
@@ -193,6 +200,7 @@ impl Link for TcpLink {
     }
 
     fn advance(&mut self, now: Instant, amount: usize) {
+        self.handle_due(now);
         self.host_sends();
         self.deliver_to_target(now, amount);
         self.target_sends(now);
@@ -201,10 +209,7 @@ impl Link for TcpLink {
 
     fn settle(&mut self, now: Instant, chunk: usize) {
         loop {
-            if self.target.poll_timeout().is_some_and(|due| due <= now) {
-                let result = self.target.handle_timeout(now, &mut self.backend);
-                result.expect("nothing is late here");
-            }
+            self.handle_due(now);
             self.host_sends();
             self.target_sends(now);
             self.deliver_to_target(now, chunk);

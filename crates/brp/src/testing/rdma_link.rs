@@ -169,6 +169,13 @@ impl RdmaLink {
         }
     }
 
+    fn handle_due(&mut self, now: Instant) {
+        if self.target.poll_timeout().is_some_and(|due| due <= now) {
+            let result = self.target.handle_timeout(now, &mut self.backend);
+            result.expect("nothing is late here");
+        }
+    }
+
     fn is_quiet(&self, now: Instant) -> bool {
         self.work.is_empty()
             && self.to_host.is_empty()
@@ -197,7 +204,8 @@ impl Link for RdmaLink {
         posted.depth_max = Self::DEPTH;
         posted.piece_max_bytes = 8192;
         posted.message_max_bytes = receive_bytes;
-        let host = HostSession::new(setup.login, resumption, reply).expect("a valid reply");
+        let host =
+            HostSession::new(setup.login, resumption, reply, u32::MAX).expect("a valid reply");
         Self {
             host,
             memory: HostMemory {
@@ -240,6 +248,7 @@ impl Link for RdmaLink {
     }
 
     fn advance(&mut self, now: Instant, amount: usize) {
+        self.handle_due(now);
         self.host_sends();
         for _ in 0..=amount % 4 {
             self.deliver_to_target(now);
@@ -253,10 +262,6 @@ impl Link for RdmaLink {
 
     fn settle(&mut self, now: Instant, _chunk: usize) {
         while !self.is_quiet(now) {
-            if self.target.poll_timeout().is_some_and(|due| due <= now) {
-                let result = self.target.handle_timeout(now, &mut self.backend);
-                result.expect("nothing is late here");
-            }
             self.advance(now, 1);
         }
         let in_flight = usize::from(self.host.in_flight());

@@ -83,6 +83,11 @@ impl Step {
     /// Every step, in order.
     pub const ALL: [Self; 3] = [Self::InOrder, Self::Parallel, Self::Merge];
 
+    /// Its number, from 1.
+    pub const fn number(self) -> u8 {
+        self as u8 + 1
+    }
+
     /// The features of the step.
     pub const fn features(self) -> Features {
         match self {

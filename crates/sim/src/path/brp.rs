@@ -1,5 +1,5 @@
-//! BRP over TCP: a session that goes on after a cut. Its host sends commands again that are unanswered, and the target's
-//! record decides whether they are executed.
+//! BRP over TCP or RDMA: a session that goes on after a cut. Its host sends commands again that are unanswered, and the
+//! target's record decides whether they are executed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,46 +8,25 @@ use std::time::Instant;
 use block::{Completion, Volume};
 use brp::host::{self, HostCommand, Outcome, Resumption};
 use brp::target::TargetConfig;
-use brp::tcp::{HostSession, TargetSession};
-use brp::testing::{TestBackend, TestTarget};
+use brp::testing::{Link, Setup, TestTarget};
 use brp::wire::{Features, Login, Status};
+use rand::Rng;
 use rand::rngs::SmallRng;
-use session::{BufferRange, Buffers, SendList};
+use session::{BufferRange, Buffers};
 
-use super::link::HostEnd;
 use super::{AfterCut, BLOCK_BYTES, DEPTH, Done, Path, Request, SLOT_BYTES};
-
-type Link = super::link::Link<HostSession, TargetSession<TestBackend>>;
 
 /// How long the target keeps a session, in virtual ms: longer than a run.
 const HOLD_MS: u32 = 600_000;
+/// The most data inside a reply over RDMA in bytes.
+const REPLY_DATA_MAX_BYTES: u32 = 4096;
 
-impl HostEnd for HostSession {
-    type Outcome = Outcome;
-
-    fn wants_transmit(&self) -> bool {
-        self.wants_transmit()
-    }
-
-    fn poll_transmit(&mut self, buffers: &Buffers, out: &mut SendList) {
-        self.poll_transmit(buffers, out);
-    }
-
-    fn handle_sent(&mut self, len_bytes: u64, done: &mut Vec<Outcome>) {
-        self.handle_sent(len_bytes, done);
-    }
-
-    fn handle_bytes(&mut self, bytes: &[u8], buffers: &mut Buffers, done: &mut Vec<Outcome>) {
-        self.handle_bytes(bytes, buffers, done)
-            .expect("our target keeps to the protocol");
-    }
-}
-
-pub(crate) struct BrpPath {
+pub(crate) struct BrpPath<L> {
     target: Arc<TestTarget>,
     volume: Arc<dyn Volume>,
-    login: Login,
-    link: Link,
+    setup: Setup,
+    /// There is one, except within a cut.
+    link: Option<L>,
     /// What the last connection that logged in has left.
     resumption: Option<Resumption>,
     /// By tag, commands that were not answered.
@@ -56,7 +35,7 @@ pub(crate) struct BrpPath {
     is_up: bool,
 }
 
-impl BrpPath {
+impl<L: Link> BrpPath<L> {
     pub(crate) fn new(
         now: Instant,
         target: &Arc<TestTarget>,
@@ -70,35 +49,27 @@ impl BrpPath {
         login.features.set(Features::ANY_ORDER.0);
         login.hold_ms.set(HOLD_MS);
         login.transfer_max_bytes.set(SLOT_BYTES as u32);
-        let session = HostSession::new(login, None);
-        let host = (session, Buffers::new(DEPTH, SLOT_BYTES));
+        login.reply_data_max_bytes.set(REPLY_DATA_MAX_BYTES);
+        let setup = Setup {
+            login,
+            config: TargetConfig::default(),
+            slot_bytes: SLOT_BYTES,
+        };
+        let link = L::connect(now, target, Arc::clone(&volume), &setup, None);
         Self {
-            link: link(now, target, &volume, host),
             target: Arc::clone(target),
             volume,
-            login,
+            setup,
+            link: Some(link),
             resumption: None,
             unanswered: BTreeMap::new(),
             is_up: false,
         }
     }
-}
 
-fn link(
-    now: Instant,
-    target: &Arc<TestTarget>,
-    volume: &Arc<dyn Volume>,
-    host: (HostSession, Buffers),
-) -> Link {
-    let session = TargetSession::new(now, TargetConfig::default());
-    let backend = TestBackend::new(target);
-    let send_list_bytes = TargetSession::<TestBackend>::SEND_LIST_MIN_BYTES;
-    Link::new(
-        host,
-        (session, backend),
-        Arc::clone(volume),
-        send_list_bytes,
-    )
+    fn link(&mut self) -> &mut L {
+        self.link.as_mut().expect("no cut is being made")
+    }
 }
 
 fn command(key: u16, request: Request) -> HostCommand {
@@ -111,12 +82,12 @@ fn command(key: u16, request: Request) -> HostCommand {
     }
 }
 
-impl Path for BrpPath {
+impl<L: Link> Path for BrpPath<L> {
     fn is_up(&mut self, _: Instant) -> bool {
-        let link = &mut self.link;
-        if !self.is_up && link.host.terms().is_some() {
+        let link = self.link.as_mut().expect("no cut is being made");
+        if !self.is_up && link.terms().is_some() {
             for (&tag, command) in &self.unanswered {
-                let taken = link.host.submit(tag, command, &link.buffers);
+                let taken = link.submit(tag, command);
                 taken.expect("there are credits for each tag");
             }
             self.is_up = true;
@@ -125,13 +96,12 @@ impl Path for BrpPath {
     }
 
     fn buffer(&mut self, key: u16) -> &mut [u8] {
-        self.link.buffers.slot_mut(key)
+        self.link().buffers().slot_mut(key)
     }
 
     fn submit(&mut self, key: u16, request: Request) -> bool {
         let command = command(key, request);
-        let link = &mut self.link;
-        let is_taken = link.host.submit(key, &command, &link.buffers).is_ok();
+        let is_taken = self.link().submit(key, &command).is_ok();
         if is_taken {
             self.unanswered.insert(key, command);
         }
@@ -139,38 +109,45 @@ impl Path for BrpPath {
     }
 
     fn take_done(&mut self) -> Vec<Done> {
-        let unanswered = &mut self.unanswered;
-        let done = |outcome: Outcome| {
-            unanswered.remove(&outcome.tag);
+        let done = std::mem::take(self.link().done());
+        let done = done.into_iter().map(|outcome: Outcome| {
+            self.unanswered.remove(&outcome.tag);
             Done {
                 key: outcome.tag,
                 is_success: outcome.status == Status::Success,
             }
-        };
-        self.link.done.drain(..).map(done).collect()
+        });
+        done.collect()
     }
 
     fn shuffle(&mut self, now: Instant, rng: &mut SmallRng) {
-        self.link.shuffle(now, rng);
+        let amount = match rng.random_range(0..4) {
+            0 => rng.random_range(1..8),
+            1 => rng.random_range(1..200),
+            _ => rng.random_range(1..40_000),
+        };
+        self.link().advance(now, amount);
     }
 
     fn complete(&mut self, now: Instant, completion: Completion) {
-        self.link.complete(now, completion);
+        self.link().complete(now, completion);
     }
 
     fn cut(&mut self, now: Instant) -> AfterCut {
-        self.link.cut(now);
-        let left = self.link.host.resumption();
+        let mut link = self.link.take().expect("no cut is being made");
+        let done = std::mem::take(link.done());
+        let buffers = std::mem::replace(link.buffers(), Buffers::new(1, 0));
+        let left = link.cut(now);
         self.resumption = left.or(self.resumption.take());
-        let session = HostSession::new(self.login, self.resumption.as_ref());
-        let done = std::mem::take(&mut self.link.done);
-        let buffers = std::mem::replace(&mut self.link.buffers, Buffers::new(1, 0));
-        self.link = link(now, &self.target, &self.volume, (session, buffers));
+        let (volume, resumption) = (Arc::clone(&self.volume), self.resumption.as_ref());
+        let mut link = L::connect(now, &self.target, volume, &self.setup, resumption);
         // Outcomes that had come before the cut are known.
         for outcome in &done {
             self.unanswered.remove(&outcome.tag);
         }
-        self.link.done = done;
+        *link.buffers() = buffers;
+        *link.done() = done;
+        self.link = Some(link);
         self.is_up = false;
         AfterCut::GoesOn
     }

@@ -63,7 +63,8 @@ impl Rig {
     /// in flight.
     fn new(features: Features) -> Self {
         let reply = ConnectionReply::new(4, 1056);
-        let session = HostSession::new(login(), None, reply.as_bytes()).expect("a valid reply");
+        let session =
+            HostSession::new(login(), None, reply.as_bytes(), u32::MAX).expect("a valid reply");
         let mut rig = Self {
             session,
             work: Work::default(),
@@ -278,9 +279,9 @@ fn a_connection_reply_that_cannot_serve_is_rejected() {
         ConnectionReply::new(5, 4096),
         ConnectionReply::new(4, 511),
     ] {
-        assert!(HostSession::new(login(), None, reply.as_bytes()).is_err());
+        assert!(HostSession::new(login(), None, reply.as_bytes(), u32::MAX).is_err());
     }
-    assert!(HostSession::new(login(), None, &[]).is_err());
+    assert!(HostSession::new(login(), None, &[], u32::MAX).is_err());
     assert_eq!(HostSession::receives(&login()), (8, 1040));
 }
 

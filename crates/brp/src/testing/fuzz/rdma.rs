@@ -156,7 +156,8 @@ pub fn host_session(input: &[u8]) {
     login.features.set(Step::Merge.features().0);
     login.reply_data_max_bytes.set(REPLY_DATA_BYTES);
     let reply = ConnectionReply::new(TAGS, 4096);
-    let mut session = HostSession::new(login, None, reply.as_bytes()).expect("a valid reply");
+    let mut session =
+        HostSession::new(login, None, reply.as_bytes(), u32::MAX).expect("a valid reply");
     let mut work = Sink::default();
     session.poll_transmit(&mut work);
     let mut reply = granted();
