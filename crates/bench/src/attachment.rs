@@ -113,7 +113,8 @@ fn attach_url(url: &Url, demand: &Demand) -> Result<Attachment, BenchError> {
         len_bytes: geometry.len_bytes(),
         unit_bytes: geometry.block_size.bytes() as u32,
         note: None,
-        rdma: (url.scheme() == Scheme::NvmeRdma).then(|| device.info().address.ip()),
+        rdma: matches!(url.scheme(), Scheme::NvmeRdma | Scheme::BrpRdma)
+            .then(|| device.info().address.ip()),
         _guard: Guard::Device {
             _device: Box::new(device),
         },

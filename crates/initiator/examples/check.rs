@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
             "queues=2"
         }
-        Scheme::Brp => "queues=2",
+        Scheme::Brp | Scheme::BrpRdma => "queues=2",
         Scheme::Iscsi => {
             // Targets that prove themselves need not do so for discovery.
             match discover_targets(&url.service(), PATIENCE) {
@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let separator = if text.contains('?') { '&' } else { '?' };
     let digests: &[&str] = match url.scheme() {
-        Scheme::Brp => &[],
+        Scheme::Brp | Scheme::BrpRdma => &[],
         Scheme::NvmeTcp | Scheme::Iscsi => {
             &["hdgst=off", "hdgst=on", "ddgst=on", "hdgst=on&ddgst=on"]
         }

@@ -6,7 +6,7 @@ use block::Geometry;
 
 use crate::attached::{Attached, DeviceInfo};
 use crate::device_state::DeviceState;
-use crate::{ConnectError, DeviceOptions, Queue, Scheme, Url, brp_tcp, iscsi_tcp, nvmf};
+use crate::{ConnectError, DeviceOptions, Queue, Scheme, Url, brp_sessions, iscsi_tcp, nvmf};
 
 /// The attachment to one namespace or logical unit: a thread that keeps it alive, and I/O queues.
 /// Dropping it ends the attachment: its queues lose their connection permanently, and a controller
@@ -33,7 +33,7 @@ impl Device {
             Scheme::NvmeTcp => nvmf::attach::<nvmf::Tcp>(url, options),
             Scheme::NvmeRdma => nvmf::attach::<nvmf::Rdma>(url, options),
             Scheme::Iscsi => iscsi_tcp::attach(url, options),
-            Scheme::Brp => brp_tcp::attach(url, options),
+            Scheme::Brp | Scheme::BrpRdma => brp_sessions::attach(url, options),
         }?;
         let Attached {
             info,

@@ -7,7 +7,7 @@
 //! (keep-alive, reconnection with back-off).
 //!
 //! This crate knows sockets, names and time. It does not know the protocols (`nvme::host`,
-//! `nvme::tcp` and `nvme::rdma`, `scsi::host` and `iscsi::initiator`, `brp::host` and `brp::tcp`) nor queue pairs (`fabric`).
+//! `nvme::tcp` and `nvme::rdma`, `scsi::host` and `iscsi::initiator`, `brp`) nor queue pairs (`fabric`).
 //!
 //! ```
 //! use initiator::Url;
@@ -20,7 +20,7 @@
 
 mod attached;
 mod backoff;
-mod brp_tcp;
+mod brp_sessions;
 mod connection;
 mod device;
 mod device_state;
@@ -33,6 +33,7 @@ mod options;
 mod queue;
 mod queue_connection;
 mod random;
+mod rdma;
 mod request;
 mod secured;
 mod session_supervisor;

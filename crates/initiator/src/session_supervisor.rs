@@ -18,6 +18,12 @@ pub(crate) trait SessionPlan: Debug + Send {
     /// The delays between attempts.
     fn backoff(&self) -> Backoff;
 
+    /// Polls what carries connections whose owners may not poll it. Returns the time until the next call is due; `None`
+    /// if it needs none.
+    fn poll_idle(&self) -> Option<Duration> {
+        None
+    }
+
     /// Makes the session of queue `index` again, at the disk that was attached first, and updates `shared`.
     fn restore(
         &self,
@@ -72,12 +78,8 @@ impl<P: SessionPlan> SessionSupervisor<P> {
                 continue;
             }
             // If waiting fails, poll instead.
-            if sleep(
-                &[(self.shared.supervisor.descriptor(), Interest::Read)],
-                None,
-            )
-            .is_err()
-            {
+            let supervisor = [(self.shared.supervisor.descriptor(), Interest::Read)];
+            if sleep(&supervisor, self.plan.poll_idle()).is_err() {
                 sleep_while_running(&self.shared, Duration::from_millis(100));
             }
         }

@@ -1,11 +1,13 @@
 //! URLs: `nvme+tcp://host:port/subnqn?ns=1&hdgst=on&ddgst=on&queues=4&hostnqn=…&tls-psk-file=FILE&dhchap-secret-file=FILE`,
 //! `nvme+rdma://host:port/subnqn?ns=1&rdma=auto&local=192.0.2.9&queues=4&hostnqn=…`,
-//! `brp://host:port/nqn?unit=1&queues=4&hostnqn=…` and
+//! `brp://host:port/nqn?unit=1&step=2&queues=4&hostnqn=…`, `brp+rdma://host:port/nqn?unit=1&rdma=auto&local=192.0.2.9` and
 //! `iscsi://user%secret@host:port/iqn/lun?hdgst=on&ddgst=on&sessions=4&initiator=…&chap=FILE`.
 
 mod dhchap;
+mod scheme;
 mod tls;
 
+use brp::wire::Step;
 use fabric::Choice as RdmaChoice;
 use percent_encoding::{
     AsciiSet, NON_ALPHANUMERIC, PercentEncode, percent_decode_str, utf8_percent_encode,
@@ -18,6 +20,7 @@ use std::{
 };
 
 pub use self::dhchap::DhChapOptions;
+pub use self::scheme::Scheme;
 pub use self::tls::TlsOptions;
 
 /// Names a namespace or a logical unit (or, without a path, a discovery service) and how to reach
@@ -42,6 +45,7 @@ pub struct Url {
     tls: TlsOptions,
     rdma: RdmaChoice,
     local: Option<IpAddr>,
+    step: Step,
 }
 
 /// A secret, which nothing prints.
@@ -61,19 +65,6 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// The protocol that a URL speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scheme {
-    /// `nvme+tcp`: NVMe/TCP.
-    NvmeTcp,
-    /// `nvme+rdma`: NVMe/RDMA.
-    NvmeRdma,
-    /// `iscsi`: iSCSI over TCP.
-    Iscsi,
-    /// `brp`: the Block RDMA Protocol over TCP.
-    Brp,
-}
-
 /// Something that is on or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Switch {
@@ -89,7 +80,7 @@ pub enum Switch {
 pub enum UrlError {
     /// There is no `scheme://`.
     #[error(
-        "{text:?} has no scheme; write nvme+tcp://HOST[:PORT]/SUBNQN, nvme+rdma://HOST[:PORT]/SUBNQN, brp://HOST[:PORT]/NQN or iscsi://HOST[:PORT]/IQN/LUN"
+        "{text:?} has no scheme; write nvme+tcp://HOST[:PORT]/SUBNQN, nvme+rdma://HOST[:PORT]/SUBNQN, brp://HOST[:PORT]/NQN, brp+rdma://HOST[:PORT]/NQN or iscsi://HOST[:PORT]/IQN/LUN"
     )]
     NoScheme {
         /// The text.
@@ -97,7 +88,7 @@ pub enum UrlError {
     },
     /// A scheme that is not known.
     #[error(
-        "scheme {scheme:?} is not supported; use nvme+tcp://, nvme+rdma://, brp:// or iscsi://"
+        "scheme {scheme:?} is not supported; use nvme+tcp://, nvme+rdma://, brp://, brp+rdma:// or iscsi://"
     )]
     UnknownScheme {
         /// The scheme.
@@ -271,6 +262,11 @@ impl Url {
         self.local
     }
 
+    /// BRP's step, whose features the login asks for (`step=`).
+    pub fn step(&self) -> Step {
+        self.step
+    }
+
     /// The discovery service at the same host and port.
     #[must_use]
     pub fn service(&self) -> Self {
@@ -292,21 +288,20 @@ impl Url {
     fn set_option(&mut self, option: &str, value: &str) -> Result<(), UrlError> {
         match (self.scheme, option) {
             (Scheme::NvmeTcp | Scheme::NvmeRdma, "ns") => self.unit = volume_number("ns", value)?,
-            (Scheme::Brp, "unit") => self.unit = volume_number("unit", value)?,
+            (Scheme::Brp | Scheme::BrpRdma, "unit") => self.unit = volume_number("unit", value)?,
             (Scheme::NvmeTcp | Scheme::Iscsi, "hdgst") => {
                 self.header_digest = switch("hdgst", value)?;
             }
             (Scheme::NvmeTcp | Scheme::Iscsi, "ddgst") => {
                 self.data_digest = switch("ddgst", value)?;
             }
-            (Scheme::NvmeRdma, "rdma") => self.rdma = rdma_choice(value)?,
-            (Scheme::NvmeRdma, "local") => self.local = Some(local(value)?),
-            (Scheme::NvmeTcp | Scheme::NvmeRdma | Scheme::Brp, "queues") => {
-                self.queues = Some(queues("queues", value)?);
+            (Scheme::Brp | Scheme::BrpRdma, "step") => self.step = step(value)?,
+            (Scheme::NvmeRdma | Scheme::BrpRdma, "rdma") => self.rdma = rdma_choice(value)?,
+            (Scheme::NvmeRdma | Scheme::BrpRdma, "local") => self.local = Some(local(value)?),
+            (scheme, option) if option == scheme.queues_option() => {
+                self.queues = Some(queues(scheme.queues_option(), value)?);
             }
-            (Scheme::Iscsi, "sessions") => self.queues = Some(queues("sessions", value)?),
-            (Scheme::NvmeTcp | Scheme::NvmeRdma | Scheme::Brp, "hostnqn")
-            | (Scheme::Iscsi, "initiator") => {
+            (scheme, option) if option == scheme.own_name_option() => {
                 self.own_name = Some(decode_name(value)?);
             }
             (Scheme::NvmeTcp | Scheme::NvmeRdma, dhchap) if dhchap.starts_with("dhchap-") => {
@@ -394,6 +389,7 @@ impl FromStr for Url {
             tls: TlsOptions::default(),
             rdma: RdmaChoice::default(),
             local: None,
+            step: Step::Parallel,
         };
         if let Some(user) = user {
             url.set_user(user)?;
@@ -423,7 +419,7 @@ impl fmt::Display for Url {
             write!(f, "/{}", encode_name(target))?;
             match self.scheme {
                 Scheme::NvmeTcp | Scheme::NvmeRdma => options.push(format!("ns={}", self.unit)),
-                Scheme::Brp => options.push(format!("unit={}", self.unit)),
+                Scheme::Brp | Scheme::BrpRdma => options.push(format!("unit={}", self.unit)),
                 Scheme::Iscsi => write!(f, "/{}", self.unit)?,
             }
         }
@@ -433,21 +429,21 @@ impl fmt::Display for Url {
         if self.data_digest == Switch::On {
             options.push("ddgst=on".to_owned());
         }
+        if self.step != Step::Parallel {
+            options.push(format!("step={}", self.step.number()));
+        }
         if self.rdma != RdmaChoice::default() {
             options.push(format!("rdma={}", self.rdma));
         }
         if let Some(local) = self.local {
             options.push(format!("local={local}"));
         }
-        let (queues, own_name) = match self.scheme {
-            Scheme::NvmeTcp | Scheme::NvmeRdma | Scheme::Brp => ("queues", "hostnqn"),
-            Scheme::Iscsi => ("sessions", "initiator"),
-        };
         if let Some(count) = self.queues {
-            options.push(format!("{queues}={count}"));
+            options.push(format!("{}={count}", self.scheme.queues_option()));
         }
         if let Some(name) = &self.own_name {
-            options.push(format!("{own_name}={}", encode_name(name)));
+            let option = self.scheme.own_name_option();
+            options.push(format!("{option}={}", encode_name(name)));
         }
         if let Some(path) = &self.secrets_file {
             options.push(format!("chap={}", encode_name(&path.to_string_lossy())));
@@ -461,64 +457,6 @@ impl fmt::Display for Url {
             write!(f, "{separator}{option}")?;
         }
         Ok(())
-    }
-}
-
-impl Scheme {
-    /// Every scheme.
-    const ALL: [Self; 4] = [Self::NvmeTcp, Self::NvmeRdma, Self::Iscsi, Self::Brp];
-
-    /// The port of a URL that has none.
-    pub const fn default_port(self) -> u16 {
-        match self {
-            Self::NvmeTcp | Self::NvmeRdma => 4420,
-            Self::Iscsi => 3260,
-            Self::Brp => 4424,
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::NvmeTcp => "nvme+tcp",
-            Self::NvmeRdma => "nvme+rdma",
-            Self::Iscsi => "iscsi",
-            Self::Brp => "brp",
-        }
-    }
-
-    /// The namespace identifier, unit or LUN of a URL that has none: the first.
-    fn default_unit(self) -> u32 {
-        match self {
-            Self::NvmeTcp | Self::NvmeRdma | Self::Brp => 1,
-            Self::Iscsi => 0,
-        }
-    }
-
-    fn options(self) -> &'static str {
-        match self {
-            Self::NvmeTcp => {
-                "ns, hdgst, ddgst, queues, hostnqn, tls, tls-psk-file, tls-identity, dhchap-secret-file, dhchap-ctrl-secret-file, dhchap-hash, dhchap-dhgroup, dhchap-interval"
-            }
-            Self::NvmeRdma => {
-                "ns, rdma, local, queues, hostnqn, dhchap-secret-file, dhchap-ctrl-secret-file, dhchap-hash, dhchap-dhgroup, dhchap-interval"
-            }
-            Self::Iscsi => "hdgst, ddgst, sessions, initiator, chap",
-            Self::Brp => "unit, queues, hostnqn",
-        }
-    }
-
-    /// A name that a target could have.
-    pub(crate) fn example_target(self) -> &'static str {
-        match self {
-            Self::NvmeTcp | Self::NvmeRdma | Self::Brp => "nqn.2014-08.org.example:rd0",
-            Self::Iscsi => "iqn.2026-11.com.example:rd0",
-        }
-    }
-}
-
-impl fmt::Display for Scheme {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 
@@ -604,6 +542,11 @@ fn switch(option: &'static str, value: &str) -> Result<Switch, UrlError> {
             expected: "it is on or off",
         }),
     }
+}
+
+fn step(value: &str) -> Result<Step, UrlError> {
+    let number = number("step", value, 1..=3, "it is 1, 2 or 3")?;
+    Ok(Step::ALL[number as usize - 1])
 }
 
 fn rdma_choice(value: &str) -> Result<RdmaChoice, UrlError> {
@@ -693,6 +636,8 @@ mod tests {
             "iscsi://h",
             "nvme+rdma://h/nqn.x:y?ns=3&rdma=soft&local=127.0.0.9&queues=2&hostnqn=nqn.x:z",
             "nvme+rdma://[::1]/rd0?local=::2",
+            "brp://h/rd0?unit=3&step=1",
+            "brp+rdma://h/rd0?unit=3&step=3&rdma=soft&local=127.0.0.9&queues=2&hostnqn=nqn.x:z",
             "nvme+tcp://h/rd0?dhchap-secret-file=a&dhchap-ctrl-secret-file=b%20c&dhchap-hash=sha384&dhchap-dhgroup=none&dhchap-interval=60",
             "nvme+tcp://h/rd0?tls-psk-file=a%20b",
             "nvme+tcp://h/rd0?tls-psk-file=a&tls-identity=0",
@@ -769,6 +714,8 @@ mod tests {
                 "known options: ns, rdma, local",
             ),
             ("nvme+tcp://h/rd0?rdma=soft", "known options: ns, hdgst"),
+            ("brp://h/rd0?step=4", "1, 2 or 3"),
+            ("brp://h/rd0?rdma=soft", "known options: unit, step, queues"),
             ("nvme+tcp://alice@h/rd0", "only iscsi://"),
             ("nvme+tcp://h/rd%2", "percent encoding"),
             ("nvme+tcp://h/rd%00", "percent encoding"),

@@ -266,7 +266,7 @@ fn ways<'a>(
         let groups = &target.portal_groups;
         // Kernels have no BRP.
         portal.transport.protocol() == Some(protocol)
-            && portal.transport != Transport::Brp
+            && !portal.transport.is_brp()
             && (groups.is_empty() || groups.contains(&portal.group.tag()))
     };
     let ways = offer.portals.iter().filter_map(|view| {

@@ -324,6 +324,8 @@ pub enum Transport {
     NfsRdma,
     /// The Block RDMA Protocol over TCP (docs/brp.md), for the targets of NVMe.
     Brp,
+    /// The same over RDMA.
+    BrpRdma,
 }
 
 impl Transport {
@@ -331,7 +333,7 @@ impl Transport {
     /// shares are reached.
     pub const fn protocol(self) -> Option<Protocol> {
         match self {
-            Self::NvmeTcp | Self::NvmeRdma | Self::Brp => Some(Protocol::Nvme),
+            Self::NvmeTcp | Self::NvmeRdma | Self::Brp | Self::BrpRdma => Some(Protocol::Nvme),
             Self::Iscsi | Self::Iser => Some(Protocol::Iscsi),
             Self::Nfs | Self::NfsRdma => None,
         }
@@ -347,28 +349,36 @@ impl Transport {
         matches!(self, Self::NvmeTcp | Self::NvmeRdma)
     }
 
+    /// Whether BRP is spoken there.
+    pub const fn is_brp(self) -> bool {
+        matches!(self, Self::Brp | Self::BrpRdma)
+    }
+
     /// Whether hosts can prove there who they are.
     pub const fn authenticates(self) -> bool {
         match self {
             Self::NvmeTcp | Self::NvmeRdma | Self::Iscsi | Self::Iser => true,
-            Self::Nfs | Self::NfsRdma | Self::Brp => false,
+            Self::Nfs | Self::NfsRdma | Self::Brp | Self::BrpRdma => false,
         }
     }
 
-    /// The same protocol over RDMA, for a transport over TCP; `None` if that is not served, and for
-    /// transports over RDMA.
+    /// The same protocol over RDMA, for a transport over TCP; `None` for transports over RDMA.
     pub const fn over_rdma(self) -> Option<Self> {
         match self {
             Self::NvmeTcp => Some(Self::NvmeRdma),
             Self::Iscsi => Some(Self::Iser),
             Self::Nfs => Some(Self::NfsRdma),
-            Self::NvmeRdma | Self::Iser | Self::NfsRdma | Self::Brp => None,
+            Self::Brp => Some(Self::BrpRdma),
+            Self::NvmeRdma | Self::Iser | Self::NfsRdma | Self::BrpRdma => None,
         }
     }
 
     /// Whether it is one over RDMA.
     pub const fn is_rdma(self) -> bool {
-        matches!(self, Self::NvmeRdma | Self::Iser | Self::NfsRdma)
+        matches!(
+            self,
+            Self::NvmeRdma | Self::Iser | Self::NfsRdma | Self::BrpRdma
+        )
     }
 
     /// Its name in URLs.
@@ -381,6 +391,7 @@ impl Transport {
             Self::Nfs => "nfs",
             Self::NfsRdma => "nfs+rdma",
             Self::Brp => "brp",
+            Self::BrpRdma => "brp+rdma",
         }
     }
 
@@ -394,6 +405,7 @@ impl Transport {
             "nfs" => Some(Self::Nfs),
             "nfs+rdma" => Some(Self::NfsRdma),
             "brp" => Some(Self::Brp),
+            "brp+rdma" => Some(Self::BrpRdma),
             _ => None,
         }
     }

@@ -60,6 +60,11 @@ impl Fixture {
                 "?ns=1&rdma=soft&local=127.0.55.2",
             ),
             Transport::Brp => ("nqn.2026-11.com.example:early", 0, "?unit=1"),
+            Transport::BrpRdma => (
+                "nqn.2026-11.com.example:early",
+                4424,
+                "?unit=1&rdma=soft&local=127.0.55.2",
+            ),
             Transport::Nfs | Transport::NfsRdma => panic!("NFS has no volumes"),
         };
         fixture::offer(&server, target, "rd0", HostPolicy::Local);

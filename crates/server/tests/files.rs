@@ -115,7 +115,7 @@ fn target_of(transport: Transport) -> (&'static str, &'static str) {
     match transport {
         Transport::Iscsi | Transport::Iser => (IQN, "/0"),
         Transport::NvmeTcp | Transport::NvmeRdma => (NQN, "?ns=1"),
-        Transport::Brp => (NQN, "?unit=1"),
+        Transport::Brp | Transport::BrpRdma => (NQN, "?unit=1"),
         Transport::Nfs | Transport::NfsRdma => panic!("NFS has no volumes"),
     }
 }

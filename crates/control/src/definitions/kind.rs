@@ -37,8 +37,8 @@ struct Fields {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, default = "thin", example = "thick")]
     provisioning: Option<Text<Provision>>,
-    /// For `remote`: URLs of the disk, as `ramport bench` takes them: `nvme+tcp`, `nvme+rdma`, `brp` or `iscsi`. Several are paths to one
-    /// disk, of which one is used at a time. CHAP secrets stand in a file that the URL names: `chap=/absolute/path`.
+    /// For `remote`: URLs of the disk, as `ramport bench` takes them: `nvme+tcp`, `nvme+rdma`, `brp`, `brp+rdma` or `iscsi`. Several are paths
+    /// to one disk, of which one is used at a time. CHAP secrets stand in a file that the URL names: `chap=/absolute/path`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = json!(null))]
     urls: Option<Vec<String>>,

@@ -1,74 +1,73 @@
-//! Queues over RDMA.
+//! Queues of NVMe/RDMA: a queue pair each, and the session that speaks over it.
 
-mod connection;
-mod locked_provider;
-mod provider;
-mod route;
+use std::{io, net::SocketAddr, os::fd::BorrowedFd, sync::Weak, time::Duration};
 
-use std::{
-    collections::HashMap,
-    io,
-    net::{IpAddr, SocketAddr},
-    sync::Arc,
-    time::Duration,
-};
-
-use fabric::{Choice, FabricError, Hw, Soft, SoftOptions};
-use nvme::host::ControllerFacts;
-use nvme::rdma::HostSession;
+use nvme::host::{Command, CommandKey, ControllerFacts, NoRoom, Outcome};
+use nvme::rdma::wire::{ConnectReply, ConnectRequest};
+use nvme::rdma::{self, HostConfig, HostSession, HostWork};
+use nvme::wire::Sqe;
 use nvme::wire::identify::sgls;
+use session::{BufferRange, Buffers, RemoteBuffer, RemoteKey};
+use zerocopy::IntoBytes as _;
 
-use self::connection::RdmaConnection;
-use self::locked_provider::{LockedProvider, Sharing};
-use self::provider::HostProvider;
-use self::route::Route;
-use super::transport::{QueueShape, Transport};
-use crate::error::QueueName;
-use crate::{ConnectError, DeviceOptions, RdmaError, Url};
+use super::transport::{NvmeConnection, QueueShape, Transport};
+use crate::queue_connection::ConnectionHandle;
+use crate::rdma::{
+    Established, MessageHost, PairShape, Providers, RdmaConnection, Reach, WorkContext,
+};
+use crate::{ConnectError, ConnectionError, DeviceOptions, RdmaError, Url};
 
 /// NVMe/RDMA.
-///
-/// Peers of RoCEv2 respond to UDP port 4791 of the requester's address, which one socket owns. If
-/// the controller is reached from one address of this machine, all queues share that socket and its
-/// provider. Loopback has many addresses: each queue uses one of its own, so that its thread polls
-/// only its own packets. An adapter is opened once per queue.
 #[derive(Debug)]
-pub(crate) struct Rdma {
-    choice: Choice,
-    local: Option<IpAddr>,
-    connect_timeout: Duration,
-    /// The providers that queues share, by local address.
-    shared: HashMap<IpAddr, Arc<LockedProvider>>,
-    /// The providers of single queues.
-    own: HashMap<QueueName, Arc<LockedProvider>>,
-}
+pub(crate) struct Rdma(Providers);
+
+/// Commands with in-capsule data that are posted at once if software makes the packets and a
+/// capsule takes several. With an adapter the order makes no difference.
+const IN_CAPSULE_BATCH_MAX: u16 = 4;
 
 impl Transport for Rdma {
-    type Connection = RdmaConnection;
+    type Connection = RdmaConnection<HostSession>;
 
     const TRANSFER_MAX_BYTES: u64 = HostSession::TRANSFER_MAX_BYTES as u64;
 
     fn new(url: &Url, options: &DeviceOptions) -> Result<Self, ConnectError> {
-        Ok(Self {
-            choice: url.rdma(),
-            local: url.local(),
-            connect_timeout: options.connect_timeout,
-            shared: HashMap::new(),
-            own: HashMap::new(),
-        })
+        Ok(Self(Providers::new(url, options)))
     }
 
     fn connect(
         &mut self,
         address: SocketAddr,
         shape: &QueueShape,
-    ) -> Result<RdmaConnection, ConnectError> {
-        let failed = |error| ConnectError::Rdma {
-            address,
-            source: Box::new(error),
+    ) -> Result<RdmaConnection<HostSession>, ConnectError> {
+        let entries = shape.in_flight_max + 1;
+        let mut request = ConnectRequest::new(shape.queue.0, entries);
+        request.controller.set(shape.controller_id);
+        let capsule_bytes = size_of::<Sqe>() as u32 + shape.in_capsule_max_bytes;
+        let pair = PairShape {
+            keys: shape.keys,
+            slots: shape.slots,
+            slot_bytes: shape.slot_bytes,
+            messages: shape.keys,
+            message_bytes: capsule_bytes,
+            receives: entries,
+            receive_bytes: HostSession::RESPONSE_BYTES,
         };
-        let provider = self.provider(address, shape.queue).map_err(failed)?;
-        RdmaConnection::connect(provider, address, shape, self.connect_timeout).map_err(failed)
+        let queue = shape.queue.0;
+        let (pair, established) = self.0.connect(address, queue, &pair, request.as_bytes())?;
+        if ConnectReply::parse(&established.private_data).is_none() {
+            let len_bytes = established.private_data.len();
+            return Err(ConnectError::Rdma {
+                address,
+                source: Box::new(RdmaError::Reply { len_bytes }),
+            });
+        }
+        let session = HostSession::new(HostConfig {
+            keys: shape.keys,
+            in_flight_max: shape.in_flight_max,
+            in_capsule_max_bytes: shape.in_capsule_max_bytes,
+            in_capsule_batch_max: in_capsule_batch_max(&established, capsule_bytes),
+        });
+        Ok(RdmaConnection::new(pair, session, shape.keys))
     }
 
     fn in_capsule_max_bytes(controller: &ControllerFacts) -> u32 {
@@ -79,87 +78,118 @@ impl Transport for Rdma {
     }
 
     fn poll_idle(&mut self) -> Option<Duration> {
-        for provider in self.shared.values().chain(self.own.values()) {
-            provider.poll_idle();
-        }
-        Some(LockedProvider::IDLE_POLL_INTERVAL)
+        Some(self.0.poll_idle())
     }
 }
 
-impl Rdma {
-    /// The provider of a queue's connection to `peer`.
-    fn provider(
+/// See [`HostConfig::in_capsule_batch_max`].
+fn in_capsule_batch_max(established: &Established, capsule_bytes: u32) -> u16 {
+    // If each capsule is one packet, the order makes no difference.
+    if established.is_software && established.path_mtu.bytes() < capsule_bytes {
+        IN_CAPSULE_BATCH_MAX
+    } else {
+        u16::MAX
+    }
+}
+
+impl MessageHost for HostSession {
+    type Outcome = Outcome;
+
+    #[inline]
+    fn wants_transmit(&self) -> bool {
+        self.wants_transmit()
+    }
+
+    fn in_flight(&self) -> u16 {
+        self.in_flight()
+    }
+
+    fn poll_transmit(&mut self, work: &mut WorkContext<'_>) {
+        self.poll_transmit(work);
+    }
+
+    fn handle_message(
         &mut self,
-        peer: SocketAddr,
-        queue: QueueName,
-    ) -> Result<Arc<LockedProvider>, RdmaError> {
-        // The provider of a removed adapter is dropped, and the adapter is opened again.
-        self.own.retain(|_, provider| provider.is_usable());
-        if let Some(provider) = self.own.get(&queue) {
-            return Ok(Arc::clone(provider));
-        }
-        let route = match self.local {
-            Some(local) => Route::from(local, peer),
-            None => Route::to(peer),
-        }
-        .map_err(RdmaError::NoRoute)?;
-        let provider: Box<dyn HostProvider + Send> = match self.adapter(route.local())? {
-            Some(adapter) => Box::new(adapter),
-            None => match route {
-                Route::Address { local, .. } => return self.shared(local, &route.options()),
-                Route::AnyLoopback { .. } => Box::new(bind_loopback(route.options())?),
-            },
+        message: &[u8],
+        invalidated: Option<RemoteKey>,
+        work: &mut WorkContext<'_>,
+        done: &mut Vec<Outcome>,
+    ) -> Result<(), ConnectionError> {
+        self.handle_message(message, invalidated, work, done)
+            .map_err(ConnectionError::RdmaProtocol)
+    }
+
+    fn handle_close(&mut self, work: &mut WorkContext<'_>) {
+        self.handle_close(work);
+    }
+
+    fn key_of(outcome: &Outcome) -> u16 {
+        outcome.key.0
+    }
+
+    fn is_success(outcome: &Outcome) -> bool {
+        outcome.status.is_success()
+    }
+}
+
+impl HostWork for WorkContext<'_> {
+    fn open(
+        &mut self,
+        key: CommandKey,
+        range: BufferRange,
+        reach: rdma::Reach,
+    ) -> Option<RemoteBuffer> {
+        let reach = match reach {
+            rdma::Reach::Read => Reach::Read,
+            rdma::Reach::Write => Reach::Write,
         };
-        let provider = Arc::new(LockedProvider::new(provider, Sharing::Own)?);
-        self.own.insert(queue, Arc::clone(&provider));
-        Ok(provider)
+        self.open_range(key.0, range, reach)
     }
 
-    /// Opens the adapter that has the address `local`, unless `rdma=soft` excludes adapters.
-    fn adapter(&self, local: IpAddr) -> Result<Option<Hw>, RdmaError> {
-        if self.choice == Choice::Soft {
-            return Ok(None);
-        }
-        match Hw::open(local) {
-            Ok(adapter) => Ok(Some(adapter)),
-            Err(error) if self.choice == Choice::Hw => Err(RdmaError::NoAdapter(error)),
-            Err(_) => Ok(None),
-        }
+    fn close(&mut self, key: RemoteKey) {
+        self.invalidate(key);
     }
 
-    /// The software provider that all queues at an address share.
-    fn shared(
-        &mut self,
-        local: IpAddr,
-        options: &impl Fn(IpAddr) -> SoftOptions,
-    ) -> Result<Arc<LockedProvider>, RdmaError> {
-        if let Some(provider) = self.shared.get(&local) {
-            return Ok(Arc::clone(provider));
-        }
-        let soft = Soft::bind(&options(local)).map_err(|error| unbound(local, error))?;
-        let provider = Arc::new(LockedProvider::new(Box::new(soft), Sharing::Shared)?);
-        self.shared.insert(local, Arc::clone(&provider));
-        Ok(provider)
+    fn send(&mut self, _: CommandKey, sqe: &Sqe, data: Option<BufferRange>) -> bool {
+        self.send_message(sqe.as_bytes(), data)
     }
 }
 
-/// Binds a provider to a loopback address that is not in use.
-fn bind_loopback(options: impl Fn(IpAddr) -> SoftOptions) -> Result<Soft, RdmaError> {
-    for local in route::loopback_addresses() {
-        match Soft::bind(&options(local)) {
-            Ok(soft) => return Ok(soft),
-            Err(FabricError::SoftPort { error, .. })
-                if error.kind() == io::ErrorKind::AddrInUse => {}
-            Err(error) => return Err(unbound(local, error)),
-        }
+impl NvmeConnection for RdmaConnection<HostSession> {
+    #[inline]
+    fn submit(&mut self, key: CommandKey, command: &Command, _: &Buffers) -> Result<(), NoRoom> {
+        self.session_mut().submit(key, command)
     }
-    Err(RdmaError::NoLoopback)
-}
 
-/// Converts the failure to bind to a local address.
-fn unbound(local: IpAddr, error: FabricError) -> RdmaError {
-    match error {
-        FabricError::SoftPort { error: source, .. } => RdmaError::Bind { local, source },
-        other => other.into(),
+    fn room(&self) -> u16 {
+        self.session().room()
+    }
+
+    fn turn(&mut self, buffers: &mut Buffers) -> Result<(), ConnectionError> {
+        self.turn(buffers)
+    }
+
+    fn outcomes(&mut self) -> &mut Vec<Outcome> {
+        self.outcomes()
+    }
+
+    fn handle(&self) -> Weak<dyn ConnectionHandle> {
+        self.handle()
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.descriptor()
+    }
+
+    fn signals(&self) -> bool {
+        false
+    }
+
+    fn release_buffers(&mut self, buffers: &mut Buffers) {
+        self.close(buffers);
+    }
+
+    fn wait_input(&self, also: Option<BorrowedFd<'_>>, timeout: Duration) -> io::Result<()> {
+        self.wait_input(also, timeout)
     }
 }

@@ -136,12 +136,6 @@ impl HostSession {
         }
     }
 
-    /// See [`HostConfig::in_capsule_batch_max`]: how long packets may be is known once the
-    /// connection is made.
-    pub fn set_in_capsule_batch_max(&mut self, commands: u16) {
-        self.config.in_capsule_batch_max = commands;
-    }
-
     /// Takes a command. Panics if `key` is out of range or in flight, or if the data are longer
     /// than [`TRANSFER_MAX_BYTES`](Self::TRANSFER_MAX_BYTES).
     pub fn submit(&mut self, key: CommandKey, command: &Command) -> Result<(), NoRoom> {

@@ -129,6 +129,7 @@ Examples:
     ramport portal create iser://192.0.2.1:3260
   BRP, for ramport itself on other machines (`ramport bench`, volumes of kind remote):
     ramport portal create brp://192.0.2.1:4424
+    ramport portal create brp+rdma://192.0.2.1:4424
   NFS:
     ramport portal create nfs://192.0.2.1:2049
   For hosts with secrets only, for discovery too:

@@ -1,9 +1,11 @@
 //! BRP, from the command line.
 
 use crate::daemon::Daemon;
+use crate::rdma::address;
 
 const TARGET: &str = "nqn.2026-11.com.example:disk";
 const PORTAL: &str = "brp://127.0.61.40:4424";
+const VERIFIED: &str = "every block that was checked holds what it should";
 
 #[test]
 fn a_brp_portal_serves_bench_copy_and_remote_volumes() {
@@ -22,22 +24,8 @@ fn a_brp_portal_serves_bench_copy_and_remote_volumes() {
     assert!(refused.contains("BRP has no authentication"), "{refused}");
 
     let url = format!("{PORTAL}/{TARGET}?unit=1");
-    let report = origin.ok(&[
-        "bench",
-        &url,
-        "--rw",
-        "randwrite",
-        "--write",
-        "--verify",
-        "--bs",
-        "4k",
-        "--size",
-        "4M",
-        "--iodepth",
-        "8",
-    ]);
-    let verified = "every block that was checked holds what it should";
-    assert!(report.contains(verified), "{report}");
+    let report = verified_writes(&origin, &url);
+    assert!(report.contains(VERIFIED), "{report}");
 
     let user = Daemon::start("brp-user");
     user.ok(&["volume", "create", "r0", "--remote", &url]);
@@ -58,4 +46,49 @@ fn a_brp_portal_serves_bench_copy_and_remote_volumes() {
     let copied = user.ok(&["volume", "copy", &url, "copy", "--verify", "--force"]);
     assert!(!copied.is_empty());
     origin.ok(&["session", "remove", &id]);
+}
+
+/// The report of random writes that are read again.
+fn verified_writes(daemon: &Daemon, url: &str) -> String {
+    daemon.ok(&[
+        "bench",
+        url,
+        "--rw",
+        "randwrite",
+        "--write",
+        "--verify",
+        "--bs",
+        "4k",
+        "--size",
+        "4M",
+        "--iodepth",
+        "8",
+    ])
+}
+
+#[test]
+fn the_same_over_rdma() {
+    let at = address(46);
+    let origin = Daemon::start("brp-rdma-origin");
+    origin.ok(&["volume", "create", "disk", "--size", "8M"]);
+    origin.ok(&["target", "create", TARGET, "--volume", "disk"]);
+    origin.ok(&["portal", "create", &format!("brp+rdma://{at}?rdma=soft")]);
+    let portals = origin.json(&["portal", "list"]);
+    let portal = format!("brp+rdma://{at}:4424?rdma=soft");
+    let portals = portals.as_array().expect("a list");
+    let open = portals.iter().find(|open| open["url"] == portal.as_str());
+    let open = open.expect("the port is BRP's own");
+    assert_eq!(open["provider"], "soft");
+
+    let url = format!("brp+rdma://{at}/{TARGET}?unit=1&rdma=soft");
+    let report = verified_writes(&origin, &url);
+    assert!(report.contains(VERIFIED), "{report}");
+
+    let user = Daemon::start("brp-rdma-user");
+    user.ok(&["volume", "create", "r0", "--remote", &url]);
+    assert_eq!(user.json(&["volume", "show", "r0"])["size_bytes"], 8 << 20);
+    let session = &origin.json(&["session", "list"])[0];
+    assert_eq!(session["transport"], "brp+rdma");
+    user.ok(&["volume", "create", "copy", "--size", "8M"]);
+    user.ok(&["volume", "copy", &url, "copy", "--verify", "--force"]);
 }

@@ -1,4 +1,4 @@
-//! BRP: its portals, and who may log in.
+//! BRP: its portals, over TCP and over RDMA, and who may log in.
 
 mod backend;
 
@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ::brp::target::TargetConfig;
-use ::brp::tcp::TargetSession;
 use ::brp::wire::LoginStatus;
+use ::brp::{rdma, tcp};
 use ::nvme::controller::{OpenError, PortalNumber};
 use block::{Access, HostIdentity};
+use fabric::runtime::{Admitted, MessageAcceptor, QueueShape, Refusal, Request, drive_messages};
 use net::{Accepted, Acceptor, DrivenStream, drive};
+use zerocopy::IntoBytes;
 
 use super::Core;
 use crate::Transport;
@@ -47,16 +49,47 @@ impl BrpPortal {
         };
         Self { core, id }
     }
+
+    /// `None` if the budget has no room for another connection.
+    fn backend(&self, accepted: &Accepted) -> Option<BrpBackend> {
+        let charge = self.core.charge_connection(CONNECTION_BYTES)?;
+        let core = Arc::clone(&self.core);
+        Some(BrpBackend::new(core, *accepted, self.id.clone(), charge))
+    }
 }
 
 impl Acceptor for BrpPortal {
     fn accept(&self, now: Instant, accepted: &Accepted) -> Option<Box<dyn DrivenStream>> {
-        // `None` if the budget has no room for another connection.
-        let charge = self.core.charge_connection(CONNECTION_BYTES)?;
-        let core = Arc::clone(&self.core);
-        let backend = BrpBackend::new(core, *accepted, self.id.clone(), charge);
-        let session = TargetSession::new(now, TargetConfig::default());
-        Some(drive(session, backend))
+        let session = tcp::TargetSession::new(now, TargetConfig::default());
+        Some(drive(session, self.backend(accepted)?))
+    }
+}
+
+impl MessageAcceptor for BrpPortal {
+    fn accept(
+        &self,
+        now: Instant,
+        accepted: &Accepted,
+        request: &Request<'_>,
+    ) -> Result<Admitted, Refusal> {
+        let (private_data, reads_max) = (request.private_data, request.reads_max);
+        let config = TargetConfig::default();
+        let agreed = rdma::TargetSession::accept(now, config, private_data, reads_max);
+        let agreed = agreed.ok_or_else(|| Refusal::Protocol {
+            error: "its private data are not BRP's, or it accepts no RDMA READs".into(),
+            private_data: Vec::new(),
+        })?;
+        let backend = self.backend(accepted).ok_or(Refusal::NoResources)?;
+        Ok(Admitted {
+            driven: drive_messages(agreed.session, backend),
+            shape: QueueShape {
+                receives: agreed.receives,
+                receive_len_bytes: agreed.receive_len_bytes,
+                sends: agreed.sends,
+                reads: agreed.reads,
+            },
+            private_data: agreed.reply.as_bytes().to_vec(),
+        })
     }
 }
 

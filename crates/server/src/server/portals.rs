@@ -151,6 +151,10 @@ impl Server {
                 totals: Arc::clone(totals),
             },
         };
+        let brp = |core| {
+            let (transport, totals) = (portal.transport, Arc::clone(totals));
+            BrpPortal::new(core, port, transport, totals)
+        };
         let acceptor: Arc<dyn Acceptor> = match portal.transport {
             Transport::NvmeTcp => Arc::new(NvmePortal {
                 tls: self.core().tls_of(portal)?,
@@ -161,10 +165,8 @@ impl Server {
             Transport::Iser => return self.listen_over_rdma(portal, iscsi(core)),
             Transport::Nfs => Arc::new(nfs(core)),
             Transport::NfsRdma => return self.listen_over_rdma(portal, nfs(core)),
-            Transport::Brp => {
-                let (transport, totals) = (portal.transport, Arc::clone(totals));
-                Arc::new(BrpPortal::new(core, port, transport, totals))
-            }
+            Transport::Brp => Arc::new(brp(core)),
+            Transport::BrpRdma => return self.listen_over_rdma(portal, brp(core)),
         };
         let listened = self.shared.reactors.listen(portal.address, acceptor);
         let (listener, address) = listened.map_err(|source| ServerError::Listen {
@@ -245,7 +247,7 @@ fn warn_of_strangers(portal: &PortalDefinition) {
         Transport::Nfs | Transport::NfsRdma => {
             "other machines reach this portal, whose shares know clients by address alone (sec=sys); keep it on a trusted network"
         }
-        Transport::Brp => {
+        Transport::Brp | Transport::BrpRdma => {
             "other machines reach this portal, whose hosts are known by the name that they give and by address alone; keep it on a trusted network"
         }
         Transport::NvmeTcp => {

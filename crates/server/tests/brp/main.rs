@@ -3,10 +3,12 @@
 #[path = "../fixture/mod.rs"]
 mod fixture;
 mod raw;
+mod rdma;
 mod sessions;
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use block::testing::Turn;
@@ -19,8 +21,8 @@ use initiator::{
 use raw::{Raw, command, login};
 use server::{
     AllowedHost, ByteSize, DhChapDefinition, DhChapSecret, DhGroupPolicy, Force, HostDefinition,
-    HostPolicy, PortalAuth, PortalDefinition, Server, ServerError, SessionProtocol, TlsPolicy,
-    ToldBy, Transport, VolumeSpec, WriteLock,
+    HostPolicy, PortalAuth, PortalDefinition, Server, ServerConfig, ServerError, SessionProtocol,
+    TlsPolicy, ToldBy, Transport, VolumeSpec, WriteLock,
 };
 use zerocopy::IntoBytes;
 
@@ -36,13 +38,26 @@ struct Fixture {
 }
 
 impl Fixture {
-    /// A server with one volume of 64 MiB, a target and a portal on loopback.
+    /// A server with one volume of 64 MiB, a target and a portal over TCP on loopback.
     fn new() -> Self {
+        Self::over(Transport::Brp)
+    }
+
+    fn over(transport: Transport) -> Self {
         let turn = Turn::shared();
         let spec = VolumeSpec::thin(ByteSize(64 * MIB));
-        let server = fixture::start(fixture::config(2, 256 * MIB), "rd0", &spec);
+        let config = ServerConfig {
+            rdma_threads: Some(1),
+            ..fixture::config(2, 256 * MIB)
+        };
+        let server = fixture::start(config, "rd0", &spec);
         fixture::offer(&server, NQN, "rd0", HostPolicy::Local);
-        let portal = fixture::portal(Transport::Brp, ([127, 0, 0, 1], 0));
+        let address: SocketAddr = if transport.is_rdma() {
+            (own_loopback(), 4424).into()
+        } else {
+            (Ipv4Addr::LOCALHOST, 0).into()
+        };
+        let portal = fixture::portal(transport, address);
         Self {
             portal: server.add_portal(portal).expect("a free port"),
             server,
@@ -84,6 +99,13 @@ impl Fixture {
             Err(_) => self.server.change_host(definition).expect("it exists"),
         }
     }
+}
+
+/// An address of loopback that no other test has: RDMA has one UDP port.
+fn own_loopback() -> Ipv4Addr {
+    static NEXT: AtomicU8 = AtomicU8::new(1);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    Ipv4Addr::new(127, 47, std::process::id() as u8, number)
 }
 
 fn attach(portal: &PortalDefinition, query: &str) -> (Device, Queue) {
@@ -221,7 +243,11 @@ fn what_is_reserved_is_ignored_and_sent_as_zero() {
 
 #[test]
 fn every_operation_does_what_it_says_and_two_hosts_see_the_same_volume() {
-    let fixture = Fixture::new();
+    check_operations(Transport::Brp);
+}
+
+fn check_operations(over: Transport) {
+    let fixture = Fixture::over(over);
     let (_device, mut queue) = fixture.attach("");
     let (_other, mut other) = fixture.attach("&queues=2");
     assert_eq!(queue.geometry().len_bytes(), 64 * MIB);
@@ -253,7 +279,11 @@ fn every_operation_does_what_it_says_and_two_hosts_see_the_same_volume() {
 
 #[test]
 fn figures_and_sessions_are_counted_and_a_session_can_be_ended() {
-    let fixture = Fixture::new();
+    check_figures(Transport::Brp);
+}
+
+fn check_figures(over: Transport) {
+    let fixture = Fixture::over(over);
     let server = &fixture.server;
     let (device, mut queue) = fixture.attach("");
     fill(&mut queue, 1, 8);
@@ -262,10 +292,10 @@ fn figures_and_sessions_are_counted_and_a_session_can_be_ended() {
     let session = server.sessions().remove(0);
     assert_eq!(session.host.as_str(), HOST);
     assert_eq!(session.target, Some(target()));
+    assert_eq!(session.protocol.transport(), over);
     assert!(matches!(
         session.protocol,
         SessionProtocol::Brp {
-            transport: Transport::Brp,
             unit: 1,
             tags: 32,
             is_resumed: false,
@@ -308,7 +338,11 @@ fn figures_and_sessions_are_counted_and_a_session_can_be_ended() {
 
 #[test]
 fn what_changes_for_a_host_holds_at_once() {
-    let fixture = Fixture::new();
+    check_changes(Transport::Brp);
+}
+
+fn check_changes(over: Transport) {
+    let fixture = Fixture::over(over);
     fixture.define_host(None);
     fixture.allow(Access::ReadWrite);
     let (_device, mut queue) = fixture.attach("");

@@ -6,9 +6,13 @@ use super::*;
 /// block up from what the host has last seen, so one that were lost or executed twice would differ.
 #[test]
 fn a_counter_is_counted_up_once_for_each_command_while_connections_are_lost() {
+    check_replays(Transport::Brp);
+}
+
+pub(crate) fn check_replays(over: Transport) {
     const COUNTS: u64 = 400;
     const LOSSES: usize = 12;
-    let fixture = Fixture::new();
+    let fixture = Fixture::over(over);
     let (_device, mut queue) = fixture.attach("");
     let counting = std::thread::spawn(move || {
         for count in 0..COUNTS {

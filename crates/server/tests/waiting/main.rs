@@ -53,7 +53,7 @@ impl Fixture {
     fn new(transport: Transport) -> Self {
         let target = match transport {
             Transport::Iscsi | Transport::Iser => IQN,
-            Transport::NvmeTcp | Transport::NvmeRdma | Transport::Brp => NQN,
+            Transport::NvmeTcp | Transport::NvmeRdma | Transport::Brp | Transport::BrpRdma => NQN,
             Transport::Nfs | Transport::NfsRdma => panic!("NFS has no volumes"),
         };
         let spec = VolumeSpec::thin(ByteSize(MIB));
@@ -72,6 +72,7 @@ impl Fixture {
             Transport::NvmeRdma => 4420,
             Transport::Iser => 3260,
             Transport::NfsRdma => 20_049,
+            Transport::BrpRdma => 4424,
         };
         let portal = fixture::portal(transport, (server_at, port));
         let portal = server.add_portal(portal).expect("a free port");
@@ -81,6 +82,10 @@ impl Fixture {
             Transport::Brp => Box::new(at_portal("?unit=1")),
             Transport::NvmeRdma => {
                 let query = &format!("?ns=1&rdma=soft&local={host_at}");
+                Box::new(at_portal(query))
+            }
+            Transport::BrpRdma => {
+                let query = &format!("?unit=1&rdma=soft&local={host_at}");
                 Box::new(at_portal(query))
             }
             Transport::Iscsi => Box::new(at_portal("/0")),

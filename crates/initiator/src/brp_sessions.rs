@@ -1,5 +1,6 @@
-//! BRP over TCP: a session per queue, which goes on after a lost connection.
+//! BRP over TCP or RDMA: a session per queue, which goes on after a lost connection.
 
+mod link;
 mod login;
 mod queue_connection;
 
@@ -44,8 +45,8 @@ pub(crate) fn attach(url: &Url, options: &DeviceOptions) -> Result<Attached, Con
     let plan = Plan::new(url, options)?;
     let queues = url.queues().unwrap_or(options.queues);
     let mailboxes = Mailbox::several(queues).map_err(resources)?;
-    let (address, first) = plan.log_in(None)?;
-    let terms = *first.session_ref().terms().expect("the login was granted");
+    let (address, first) = plan.log_in(0, None)?;
+    let terms = *first.common().terms().expect("the login was granted");
     let depth = options.depth.min(terms.tags);
     let geometry = geometry(&terms);
     let shared = Arc::new(DeviceState::new(geometry).map_err(resources)?);
@@ -58,8 +59,8 @@ pub(crate) fn attach(url: &Url, options: &DeviceOptions) -> Result<Attached, Con
     // All sessions log in before any queue gets a connection.
     let mut connections = vec![restored.connection(0, first, &[])];
     for index in 1..queues {
-        let (address, connection) = restored.plan.log_in(None)?;
-        restored.check(address, &connection)?;
+        let (address, connection) = restored.plan.log_in(index, None)?;
+        restored.check(address, connection.as_ref())?;
         connections.push(restored.connection(index, connection, &[]));
     }
     for (mailbox, connection) in mailboxes.iter().zip(connections) {

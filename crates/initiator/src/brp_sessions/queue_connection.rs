@@ -1,30 +1,27 @@
 //! The connection of a queue's session, which carries requests as BRP's commands. A slot's command has the slot's tag.
 
 use std::{
-    net::TcpStream,
     os::fd::BorrowedFd,
-    sync::{Arc, Weak},
+    sync::Weak,
     time::{Duration, Instant},
 };
 
-use brp::host::HostError;
 use brp::host::{self, HostEvent, Outcome};
-use brp::tcp::HostSession;
 use brp::wire::Status;
-use session::{BufferRange, Buffers, SendList};
+use session::{BufferRange, Buffers};
 
 use super::Legacy;
-use crate::connection::{Connection, Core};
+use super::link::Link;
 use crate::queue_connection::{
     BusyRetries, ConnectionHandle, ConnectionState, QueueConnection, QueueState, TimeoutAction,
 };
-use crate::socket::{Interest, wait};
+use crate::socket::Interest;
 use crate::{CommandError, ConnectionError, Operation, Request};
 
 /// A queue's connection.
 #[derive(Debug)]
 pub(super) struct BrpQueueConnection {
-    connection: Connection<HostSession>,
+    connection: Box<dyn Link>,
     /// By slot.
     tags: Box<[Tag]>,
     /// Slots whose command ends with an unknown outcome.
@@ -53,7 +50,7 @@ struct PeerActivity {
 }
 
 impl BrpQueueConnection {
-    pub(super) fn new(connection: Connection<HostSession>, depth: u16, legacy: Legacy) -> Self {
+    pub(super) fn new(connection: Box<dyn Link>, depth: u16, legacy: Legacy) -> Self {
         Self {
             connection,
             tags: vec![Tag::default(); usize::from(depth)].into_boxed_slice(),
@@ -75,12 +72,12 @@ impl BrpQueueConnection {
     /// No command is submitted again: the next ones of all tags are new (BRP-34).
     pub(super) fn give_up(&mut self) {
         for tag in 0..self.tags.len() as u16 {
-            self.connection.session().give_up(tag);
+            self.connection.common_mut().give_up(tag);
         }
     }
 
     fn take_events(&mut self, state: &QueueState<'_>) {
-        while let Some(event) = self.connection.session().poll_event() {
+        while let Some(event) = self.connection.common_mut().poll_event() {
             match event {
                 HostEvent::Resized(blocks) => state.shared.set_blocks(blocks),
                 // Commands report the others.
@@ -95,8 +92,7 @@ impl BrpQueueConnection {
 
 impl QueueConnection for BrpQueueConnection {
     fn handle(&self) -> Weak<dyn ConnectionHandle> {
-        let stream: Arc<dyn ConnectionHandle> = Arc::<TcpStream>::clone(self.connection.stream());
-        Arc::downgrade(&stream)
+        self.connection.handle()
     }
 
     fn descriptor(&self) -> BorrowedFd<'_> {
@@ -108,11 +104,11 @@ impl QueueConnection for BrpQueueConnection {
     }
 
     fn signals(&self) -> bool {
-        true
+        self.connection.signals()
     }
 
     fn wait_input(&self, also: Option<BorrowedFd<'_>>, timeout: Duration) -> std::io::Result<()> {
-        wait(self.descriptor(), self.interest(), also, timeout)
+        self.connection.wait_input(also, timeout)
     }
 
     fn turn(&mut self, buffers: &mut Buffers) -> Result<(), ConnectionError> {
@@ -144,8 +140,7 @@ impl QueueConnection for BrpQueueConnection {
             }
         };
         self.tags[usize::from(slot)].is_aborted = false;
-        let session = self.connection.session();
-        session.submit(slot, &command, buffers).is_ok()
+        self.connection.submit(slot, &command, buffers).is_ok()
     }
 
     fn settle(&mut self, state: &mut QueueState<'_>) -> ConnectionState {
@@ -175,8 +170,12 @@ impl QueueConnection for BrpQueueConnection {
         ConnectionState::Open
     }
 
+    fn release_buffers(&mut self, buffers: &mut Buffers) {
+        self.connection.release_buffers(buffers);
+    }
+
     fn keep_session(&mut self) {
-        self.legacy.put(self.connection.session_ref().resumption());
+        self.legacy.put(self.connection.common().resumption());
     }
 
     fn replays(&self) -> bool {
@@ -184,14 +183,14 @@ impl QueueConnection for BrpQueueConnection {
     }
 
     fn log_out(&mut self, buffers: &mut Buffers) {
-        self.connection.session().log_out();
+        self.connection.common_mut().log_out();
         let _ = self.connection.turn(buffers);
     }
 
     fn on_timeout(&mut self, slot: u16) -> TimeoutAction {
         // Each command is aborted once.
         let tag = &mut self.tags[usize::from(slot)];
-        if !tag.is_aborted && self.connection.session().abort(slot) {
+        if !tag.is_aborted && self.connection.common_mut().abort(slot) {
             tag.is_aborted = true;
             TimeoutAction::WaitForAbort
         } else {
@@ -202,7 +201,7 @@ impl QueueConnection for BrpQueueConnection {
     /// Pings at a third of the time (BRP-25). If the target is not heard from for `timeout` after a ping, the connection
     /// counts as lost (BRP-26). Time without a call of this function does not count.
     fn keep_alive(&mut self, now: Instant, timeout: Duration) -> ConnectionState {
-        let session = self.connection.session();
+        let session = self.connection.common_mut();
         let activity = &mut self.activity;
         if activity.heard != session.heard() {
             activity.heard = session.heard();
@@ -218,49 +217,5 @@ impl QueueConnection for BrpQueueConnection {
             activity.unanswered.get_or_insert(now);
         }
         ConnectionState::Open
-    }
-}
-
-impl Core for HostSession {
-    type Outcome = Outcome;
-    type Error = HostError;
-
-    fn handle_bytes(
-        &mut self,
-        input: &[u8],
-        buffers: &mut Buffers,
-        done: &mut Vec<Outcome>,
-    ) -> Result<(), HostError> {
-        self.handle_bytes(input, buffers, done)
-    }
-
-    fn direct(&self) -> Option<BufferRange> {
-        self.direct()
-    }
-
-    fn handle_placed(
-        &mut self,
-        len_bytes: u32,
-        _: &Buffers,
-        done: &mut Vec<Outcome>,
-    ) -> Result<(), HostError> {
-        self.handle_placed(len_bytes, done);
-        Ok(())
-    }
-
-    fn expects_bulk(&self) -> bool {
-        self.expects_bulk()
-    }
-
-    fn poll_transmit(&mut self, buffers: &Buffers, out: &mut SendList) {
-        self.poll_transmit(buffers, out);
-    }
-
-    fn wants_transmit(&self) -> bool {
-        self.wants_transmit()
-    }
-
-    fn handle_sent(&mut self, len_bytes: u64, done: &mut Vec<Outcome>) {
-        self.handle_sent(len_bytes, done);
     }
 }

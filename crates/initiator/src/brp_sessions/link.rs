@@ -1,0 +1,253 @@
+//! What carries the messages of a session: a TCP connection or a queue pair.
+
+use std::net::TcpStream;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+use std::{fmt, io};
+
+use brp::host::{Common, HostCommand, HostError, NoRoom, Outcome};
+use brp::wire::Status;
+use brp::{rdma, tcp};
+use session::{BufferRange, Buffers, RemoteBuffer, RemoteKey, SendList};
+
+use crate::ConnectionError;
+use crate::connection::{Connection, Core};
+use crate::queue_connection::ConnectionHandle;
+use crate::rdma::{MessageHost, RdmaConnection, Reach, WorkContext};
+use crate::socket::{Interest, wait};
+
+/// A connection of a session. What is not described here is as in
+/// [`QueueConnection`](crate::queue_connection::QueueConnection).
+pub(super) trait Link: fmt::Debug + Send {
+    /// The session.
+    fn common(&self) -> &Common;
+    fn common_mut(&mut self) -> &mut Common;
+    /// Takes a command.
+    fn submit(&mut self, tag: u16, command: &HostCommand, buffers: &Buffers) -> Result<(), NoRoom>;
+    /// The outcomes of commands. The caller drains the vector.
+    fn outcomes(&mut self) -> &mut Vec<Outcome>;
+    fn turn(&mut self, buffers: &mut Buffers) -> Result<(), ConnectionError>;
+    fn handle(&self) -> Weak<dyn ConnectionHandle>;
+    fn descriptor(&self) -> BorrowedFd<'_>;
+    fn interest(&self) -> Interest;
+    fn signals(&self) -> bool;
+    fn wait_input(&self, also: Option<BorrowedFd<'_>>, timeout: Duration) -> io::Result<()>;
+    fn release_buffers(&mut self, _buffers: &mut Buffers) {}
+}
+
+/// Takes turns until the login is granted, for `timeout` at most.
+pub(super) fn wait_login(
+    link: &mut dyn Link,
+    buffers: &mut Buffers,
+    timeout: Duration,
+) -> Result<(), ConnectionError> {
+    let deadline = Instant::now() + timeout;
+    loop {
+        let turned = link.turn(buffers);
+        if link.common().terms().is_some() {
+            return Ok(());
+        }
+        turned?;
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ConnectionError::Silent { waited: timeout });
+        }
+        link.wait_input(None, left)?;
+    }
+}
+
+impl Link for Connection<tcp::HostSession> {
+    fn common(&self) -> &Common {
+        self.session_ref().common()
+    }
+
+    fn common_mut(&mut self) -> &mut Common {
+        self.session().common_mut()
+    }
+
+    fn submit(&mut self, tag: u16, command: &HostCommand, buffers: &Buffers) -> Result<(), NoRoom> {
+        self.session().submit(tag, command, buffers)
+    }
+
+    fn outcomes(&mut self) -> &mut Vec<Outcome> {
+        self.outcomes()
+    }
+
+    fn turn(&mut self, buffers: &mut Buffers) -> Result<(), ConnectionError> {
+        self.turn(buffers)
+    }
+
+    fn handle(&self) -> Weak<dyn ConnectionHandle> {
+        let stream: Arc<dyn ConnectionHandle> = Arc::<TcpStream>::clone(self.stream());
+        Arc::downgrade(&stream)
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.descriptor()
+    }
+
+    fn interest(&self) -> Interest {
+        self.interest()
+    }
+
+    fn signals(&self) -> bool {
+        true
+    }
+
+    fn wait_input(&self, also: Option<BorrowedFd<'_>>, timeout: Duration) -> io::Result<()> {
+        wait(self.descriptor(), self.interest(), also, timeout)
+    }
+}
+
+impl Link for RdmaConnection<rdma::HostSession> {
+    fn common(&self) -> &Common {
+        self.session().common()
+    }
+
+    fn common_mut(&mut self) -> &mut Common {
+        self.session_mut().common_mut()
+    }
+
+    fn submit(&mut self, tag: u16, command: &HostCommand, _: &Buffers) -> Result<(), NoRoom> {
+        self.session_mut().submit(tag, command)
+    }
+
+    fn outcomes(&mut self) -> &mut Vec<Outcome> {
+        self.outcomes()
+    }
+
+    fn turn(&mut self, buffers: &mut Buffers) -> Result<(), ConnectionError> {
+        self.turn(buffers)
+    }
+
+    fn handle(&self) -> Weak<dyn ConnectionHandle> {
+        self.handle()
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.descriptor()
+    }
+
+    fn interest(&self) -> Interest {
+        Interest::Read
+    }
+
+    fn signals(&self) -> bool {
+        false
+    }
+
+    fn wait_input(&self, also: Option<BorrowedFd<'_>>, timeout: Duration) -> io::Result<()> {
+        self.wait_input(also, timeout)
+    }
+
+    fn release_buffers(&mut self, buffers: &mut Buffers) {
+        self.close(buffers);
+    }
+}
+
+impl MessageHost for rdma::HostSession {
+    type Outcome = Outcome;
+
+    #[inline]
+    fn wants_transmit(&self) -> bool {
+        self.wants_transmit()
+    }
+
+    fn in_flight(&self) -> u16 {
+        self.in_flight()
+    }
+
+    fn poll_transmit(&mut self, work: &mut WorkContext<'_>) {
+        self.poll_transmit(work);
+    }
+
+    fn handle_message(
+        &mut self,
+        message: &[u8],
+        invalidated: Option<RemoteKey>,
+        work: &mut WorkContext<'_>,
+        done: &mut Vec<Outcome>,
+    ) -> Result<(), ConnectionError> {
+        Ok(self.handle_message(message, invalidated, work, done)?)
+    }
+
+    fn handle_close(&mut self, work: &mut WorkContext<'_>) {
+        self.handle_close(work);
+    }
+
+    fn key_of(outcome: &Outcome) -> u16 {
+        outcome.tag
+    }
+
+    fn is_success(outcome: &Outcome) -> bool {
+        outcome.status == Status::Success
+    }
+}
+
+impl rdma::HostWork for WorkContext<'_> {
+    fn open(&mut self, range: BufferRange, reach: rdma::Reach) -> Option<RemoteBuffer> {
+        let reach = match reach {
+            rdma::Reach::Read => Reach::Read,
+            rdma::Reach::Write => Reach::Write,
+        };
+        // A slot's command has the slot's tag.
+        self.open_range(range.slot, range, reach)
+    }
+
+    fn close(&mut self, key: RemoteKey) {
+        self.invalidate(key);
+    }
+
+    fn send(&mut self, head: &[u8], data: Option<BufferRange>) -> bool {
+        self.send_message(head, data)
+    }
+
+    fn put(&mut self, range: BufferRange, data: &[u8]) {
+        self.put_data(range, data);
+    }
+}
+
+impl Core for tcp::HostSession {
+    type Outcome = Outcome;
+    type Error = HostError;
+
+    fn handle_bytes(
+        &mut self,
+        input: &[u8],
+        buffers: &mut Buffers,
+        done: &mut Vec<Outcome>,
+    ) -> Result<(), HostError> {
+        self.handle_bytes(input, buffers, done)
+    }
+
+    fn direct(&self) -> Option<BufferRange> {
+        self.direct()
+    }
+
+    fn handle_placed(
+        &mut self,
+        len_bytes: u32,
+        _: &Buffers,
+        done: &mut Vec<Outcome>,
+    ) -> Result<(), HostError> {
+        self.handle_placed(len_bytes, done);
+        Ok(())
+    }
+
+    fn expects_bulk(&self) -> bool {
+        self.expects_bulk()
+    }
+
+    fn poll_transmit(&mut self, buffers: &Buffers, out: &mut SendList) {
+        self.poll_transmit(buffers, out);
+    }
+
+    fn wants_transmit(&self) -> bool {
+        self.wants_transmit()
+    }
+
+    fn handle_sent(&mut self, len_bytes: u64, done: &mut Vec<Outcome>) {
+        self.handle_sent(len_bytes, done);
+    }
+}
