@@ -90,7 +90,7 @@ const EXCHANGES: [Exchange; 3] = [
             "DHHC-1:01:3qBU6jhsYwEevM4qPTo9xQ4p7ts00akBzd40/EuBVarTyj0V:",
             "DHHC-1:01:ujInvB6WZBqNVhcrbPlFy4iwsgRhWnydI7g+sSiEVSz+JusN:",
         ],
-        sequences: [0xa861bc01, 0xe0d5717b],
+        sequences: [0xa861_bc01, 0xe0d5_717b],
         challenges: [
             "144c107c519c9c76da7351a6837bf6edb0e9075133f12af96b546ae88db8fef1",
             "d303596b66410bad8d80b8a50bb306f837c9124cbeb8df6c52b198c64013c625",
@@ -107,7 +107,7 @@ const EXCHANGES: [Exchange; 3] = [
             "DHHC-1:02:afiKhHlD39+rpEGOHu48mRDIF4dk64xLc28UWw6V9461heV4u9+OwYI20KNfgCv9HX5/Dg==:",
             "DHHC-1:02:HGFukBwEoyID4OYO9k4z8s+Cw1StqUaH7p97kqDQ0B77dgE2E8Tc08/xDvK53DhRdo1G9g==:",
         ],
-        sequences: [0x2eb7e7c5, 0xe0d5717f],
+        sequences: [0x2eb7_e7c5, 0xe0d5_717f],
         challenges: [
             "92d2ab99f36e7384a9062c760eed93ab94dbb85af1ec9e96dae4db5e4590204f53c1d1f833645619ddff6246c8210a89",
             "56200e46b8be286315c2aefd45cb7a0c2cd6cd368d7b6b51fa0de5fe11a0c884248f9c4b1f3bfc2dea5b96c57255ef60",
@@ -124,7 +124,7 @@ const EXCHANGES: [Exchange; 3] = [
             "DHHC-1:03:PLArazLSBtm/o2pCp57fYm7a9z6NClhj3cT6XtFFpflqI2X6XA7WHV/3hCkJYbE1kDW/jQoewK1UjvDLlpRCzDRFeSg=:",
             "DHHC-1:03:gXU9wbt9qscdnGVCtl8IIzSROGbN8Vl8nKysnVxeoOFNgNDlxS0Piz3+WazvqYjdkNjrpqwys6IvlcC5NsKW/LlC1bs=:",
         ],
-        sequences: [0xd8ad20d5, 0xe0d57182],
+        sequences: [0xd8ad_20d5, 0xe0d5_7182],
         challenges: [
             "fdfa132a7f8b5ee44adbf9c76c8ed7a94824363097832a19fd32524192b61a64bf09d9e57115c32e9c593569a012be6b6a6533b98cb1b63d6b8e98fec30419c3",
             "ee25090a2a0723d551519dd2d5785495ab81fbb8dfedc3c452abab16f9a30d16668fa13847ffef1f91e72376366d8325105129f99df722a46f3bf4a99ef0b068",

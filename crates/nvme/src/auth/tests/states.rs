@@ -97,6 +97,7 @@ const CONTROLLER_STATES: [(usize, Option<MessageKind>); 5] = [
 ];
 
 /// What the controller makes of it.
+#[expect(clippy::match_same_arms, reason = "a table in the order of the checks")]
 fn fate_at_controller(due: Option<MessageKind>, kind: MessageKind, damage: Damage) -> Fate {
     match (damage, kind) {
         // What it is cannot be told.

@@ -97,7 +97,8 @@ fn a_queue_authenticates_again_each_time_the_interval_has_passed() {
     for round in 1..=2 {
         let due = begin + INTERVAL * round;
         assert_eq!(renewal.poll_timeout(), Some(due));
-        assert!(!renewal.is_due(due - Duration::from_nanos(1)) && renewal.is_due(due));
+        let before = begin + (INTERVAL * round).saturating_sub(Duration::from_nanos(1));
+        assert!(!renewal.is_due(before) && renewal.is_due(due));
         renewal.begin(due, authenticator(1), TIMEOUT);
         assert!(!renewal.is_due(due));
         keys.push(run(&mut renewal, &mut controller, due).expect("proven"));
