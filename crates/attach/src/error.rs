@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use initiator::ConnectError;
 
@@ -44,12 +45,14 @@ pub enum AttachError {
     #[error(
         "{} was not detached within {} s; see its log, {}",
         device.display(),
-        crate::DETACH_TIMEOUT.as_secs(),
+        timeout.as_secs(),
         log.display()
     )]
     StillAttached {
         /// The device.
         device: PathBuf,
+        /// How long it was waited for.
+        timeout: Duration,
         /// Where its process logs.
         log: PathBuf,
     },

@@ -21,5 +21,5 @@ mod wire;
 
 pub use attachment::{Attachment, Options};
 pub use error::AttachError;
-pub use record::{DETACH_TIMEOUT, Record, detach, list};
+pub use record::{Record, detach, list};
 pub use server::LinkEvent;

@@ -26,7 +26,7 @@ const NAME_CHARACTERS_MAX: usize = 64;
 /// The most bytes of a record.
 const RECORD_BYTES_MAX: u64 = 1 << 16;
 /// How long [`detach`] waits for the disk's process.
-pub const DETACH_TIMEOUT: Duration = Duration::from_secs(30);
+const DETACH_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often it looks.
 const DETACH_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -230,6 +230,7 @@ pub fn detach(name: &str) -> Result<Record, AttachError> {
             return Err(AttachError::StillAttached {
                 log: log(&record.name),
                 device: record.device,
+                timeout: DETACH_TIMEOUT,
             });
         }
         std::thread::sleep(DETACH_INTERVAL);

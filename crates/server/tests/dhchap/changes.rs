@@ -81,9 +81,13 @@ fn a_host_that_loses_its_access_while_it_authenticates_is_disconnected() {
         .remove_host(&HOST.parse().expect("a name"))
         .expect("no list names it");
     assert!(!raw.is_admitted());
+    wait_for_no_session(server);
+}
+
+fn wait_for_no_session(server: &Server) {
     let until = Instant::now() + PATIENCE;
     while !server.sessions().is_empty() {
-        assert!(Instant::now() < until, "the session stays");
+        assert!(Instant::now() < until, "a session stays");
         thread::sleep(Duration::from_millis(2));
     }
 }
@@ -139,20 +143,12 @@ fn our_host_authenticates_again_with_the_secret_of_the_moment() {
         assert_eq!(sessions(), first);
         // Only the target changes it: what it admitted before ends.
         set(HOST_SECRET, None);
-        let changed = Instant::now();
-        while !sessions().is_empty() {
-            assert!(changed.elapsed() < PATIENCE, "it is not asked again");
-            thread::sleep(INTERVAL / 20);
-        }
+        wait_for_no_session(&fixture.server);
         // The host has it now, too: its queues connect again.
         write(HOST_SECRET);
         read(&mut queue).expect("the queue goes on");
         drop((queue, device));
-        let ended = Instant::now();
-        while !sessions().is_empty() {
-            assert!(ended.elapsed() < PATIENCE, "sessions stay");
-            thread::sleep(INTERVAL / 20);
-        }
+        wait_for_no_session(&fixture.server);
     }
 }
 
