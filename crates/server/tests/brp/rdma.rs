@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 
 use block::ByteRange;
-use brp::wire::{ConnectionReply, ConnectionRequest, Descriptor, Kind, Login, LoginReply, Short};
+use brp::wire::{
+    ConnectionReply, ConnectionRequest, Descriptor, Kind, Login, LoginReply, Short, Step,
+};
 use fabric::verbs::{
     Access as RdmaAccess, Data, Event, Gather, MemoryId, MemoryRange, PostError, QpConfig, Qpn,
     RecvRequest, SendOp, SendRequest, Signal, WorkId, WorkKind, WorkStatus,
@@ -169,6 +171,30 @@ impl Peer {
         LoginReply::read_from_bytes(&self.message()).expect("128 bytes")
     }
 
+    /// Reads a block with each of the first `tags` tags, and returns how many messages have answered.
+    fn burst(&mut self, tags: u16, sequence: u32) -> u16 {
+        for tag in 0..tags {
+            self.send(command(WireOperation::Read, tag, sequence, 0).as_bytes());
+        }
+        let (mut answered, mut messages) = (vec![false; tags.into()], 0);
+        while answered.contains(&false) {
+            let message = self.message();
+            messages += 1;
+            let (first, behind) = Short::read_from_prefix(&message).expect("16 bytes");
+            let is_joined = first.kind == Kind::Replies as u8;
+            let mut rest = if is_joined { behind } else { &message[..] };
+            while !rest.is_empty() {
+                let (reply, data) = Short::read_from_prefix(rest).expect("16 bytes");
+                assert_eq!((reply.kind, reply.status()), (Kind::Reply as u8, 0));
+                assert_eq!(data[..512], [0; 512]);
+                let was_answered = &mut answered[usize::from(reply.tag.get())];
+                assert!(!std::mem::replace(was_answered, true), "once");
+                rest = &data[512..];
+            }
+        }
+        messages
+    }
+
     fn expect_fault(&mut self, violation: Violation) {
         let fault = Short::read_from_bytes(&self.message()).expect("16 bytes");
         let expected = (Kind::Fault as u8, violation as u8);
@@ -280,4 +306,29 @@ fn hostile_peers_over_rdma_are_disconnected_and_disturb_nobody() {
     }
     assert!(reads(&mut queue, 5, 0, 2048), "nothing was written");
     wait_until(|| fixture.server.portals()[0].connections == 1);
+}
+
+/// BRP-36, BRP-38, BRP-39: an adaptive target joins replies of a loaded session, and neither those of one that sends
+/// command after command, nor those of one that has not asked for it.
+#[test]
+fn replies_over_rdma_are_joined_under_load_alone() {
+    const TAGS: u16 = 64;
+    const BURSTS: u32 = 200;
+    let fixture = Fixture::over(Transport::BrpRdma);
+    let log_in = |step: Step| {
+        let mut login = login();
+        login.tags.set(TAGS);
+        login.features.set(step.features().0);
+        Peer::log_in(fixture.address(), login).0
+    };
+    let mut peer = log_in(Step::Merge);
+    for sequence in 1..=BURSTS {
+        assert_eq!(peer.burst(1, sequence), 1);
+    }
+    let joins = |peer: &mut Peer, sequence: u32| peer.burst(TAGS, sequence) < TAGS;
+    let is_joined = (1..=BURSTS).any(|burst| joins(&mut peer, BURSTS + burst));
+    assert!(is_joined, "bursts of {TAGS} commands are a load");
+    let mut peer = log_in(Step::Parallel);
+    let is_joined = (1..=BURSTS).any(|burst| joins(&mut peer, burst));
+    assert!(!is_joined, "nobody has asked for it");
 }
