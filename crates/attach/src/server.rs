@@ -279,34 +279,23 @@ impl<F: FnMut(LinkEvent)> Server<F> {
         let Some(job) = self.jobs[usize::from(slot.0)].take() else {
             return;
         };
-        if let (Work::Zero { rest, unmap }, Ok(())) = (job.work, result)
+        let mut is_done = result.is_ok();
+        if let Work::Zero { rest, unmap } = job.work
+            && is_done
             && rest.blocks.0 > 0
-            && self.zero_more(job.unique, slot, rest, unmap)
         {
-            return;
-        }
-        match (result, job.work) {
-            (Err(_), _)
-            | (
-                Ok(()),
-                Work::Zero {
-                    rest:
-                        Extent {
-                            blocks: Blocks(1..),
-                            ..
-                        },
-                    ..
-                },
-            ) => {
-                self.fail(job.unique, Errno::IO);
+            if self.zero_more(job.unique, slot, rest, unmap) {
+                return;
             }
-            (Ok(()), Work::Read { len_bytes }) => self.reply_read(job.unique, slot, len_bytes),
-            (Ok(()), Work::Write { len_bytes }) => {
+            is_done = false;
+        }
+        match job.work {
+            _ if !is_done => self.fail(job.unique, Errno::IO),
+            Work::Read { len_bytes } => self.reply_read(job.unique, slot, len_bytes),
+            Work::Write { len_bytes } => {
                 self.reply(&fuse::reply(job.unique, &fuse::written(len_bytes)));
             }
-            (Ok(()), Work::Flush | Work::Zero { .. }) => {
-                self.reply(fuse::head(job.unique, 0).as_bytes());
-            }
+            Work::Flush | Work::Zero { .. } => self.reply(fuse::head(job.unique, 0).as_bytes()),
         }
         self.free.push(slot);
     }
