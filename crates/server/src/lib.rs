@@ -23,6 +23,7 @@ mod iscsi;
 mod names;
 mod nfs;
 mod nvme_target;
+mod private_file;
 mod registry;
 mod reservation_saves;
 mod server;
@@ -59,6 +60,7 @@ pub use nvme::auth::{
     Credentials as DhChapDefinition, DhGroup, GroupPolicy as DhGroupPolicy, Hash as DhChapHash,
     Secret as DhChapSecret, SecretError as DhChapSecretError,
 };
+pub use private_file::replace_private;
 pub use remote::{
     Form as RemoteForm, IO_TIMEOUT_DEFAULT, RemoteError, check_url, probe as probe_remote,
 };

@@ -11,10 +11,11 @@ use rustls::crypto::CryptoProvider;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{ServerConfig, ServerConnection};
+use server::replace_private;
 use sha2::{Digest as _, Sha256};
 use webpki::EndEntityCert;
 
-use super::tokens::{hex, write_private};
+use super::tokens::hex;
 use crate::certificate::{CertificateError, CertificateFiles, Identity, issuers, read_all};
 
 /// Where Linux shows the name of the machine.
@@ -146,7 +147,7 @@ fn generate(files: &CertificateFiles, address: IpAddr) -> Result<(), ServerTlsEr
         (&files.key, key.as_str()),
         (&files.certificate, generated.cert.pem().as_str()),
     ] {
-        write_private(path, text.as_bytes()).map_err(|source| ServerTlsError::Write {
+        replace_private(path, text.as_bytes()).map_err(|source| ServerTlsError::Write {
             path: path.clone(),
             source,
         })?;

@@ -5,12 +5,11 @@
 //! 192.0.2.7 000000000000002a 4c696e7578      address, verifier and name of a client
 //! ```
 //!
-//! The file is replaced as a whole, and on stable storage before a client is told of an open or a lock that depends on it
-//! (RFC 8881 section 8.4.3).
+//! The file is replaced as a whole. An open or a lock that depends on a record is answered only after the file with that record is
+//! on stable storage (RFC 8881 section 8.4.3).
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -18,6 +17,7 @@ use std::thread::{self, JoinHandle};
 use ::nfs::{ClientRecord, Clients};
 
 use crate::nfs::NfsClients;
+use crate::private_file::replace_private;
 
 /// The thread, which ends when this is dropped.
 pub(super) struct ClientRecords {
@@ -31,8 +31,6 @@ const HEAD: &str = "ramport nfs clients 1";
 const LINE_BYTES_MAX: usize = 64 + 16 + 2 * ClientRecord::OWNER_BYTES_MAX;
 /// The longest file that is read, in bytes.
 const FILE_BYTES_MAX: usize = 64 + Clients::RECORDS_MAX * LINE_BYTES_MAX;
-/// Clients are no secret, but nobody's business either.
-const MODE: u32 = 0o600;
 
 impl ClientRecords {
     /// Begins the grace period of the clients that the file names, and starts the thread. Without a file there is neither.
@@ -112,7 +110,7 @@ fn parse(line: &str) -> Option<ClientRecord> {
     })
 }
 
-/// Replaces the file.
+/// Replaces the file. Clients are no secret, but nobody's business either.
 fn write(path: &Path, records: &[ClientRecord]) -> io::Result<()> {
     let mut text = format!("{HEAD}\n").into_bytes();
     for record in records {
@@ -123,22 +121,13 @@ fn write(path: &Path, records: &[ClientRecord]) -> io::Result<()> {
         }
         text.push(b'\n');
     }
-    let mut new = path.as_os_str().to_owned();
-    new.push(".new");
-    let mut options = OpenOptions::new();
-    let options = options.write(true).create(true).truncate(true).mode(MODE);
-    let mut file = options.open(&new)?;
-    file.write_all(&text)?;
-    file.sync_data()?;
-    fs::rename(&new, path)?;
-    let folder = path
-        .parent()
-        .filter(|folder| !folder.as_os_str().is_empty());
-    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+    replace_private(path, &text)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn record(address: &str, owner: &[u8]) -> ClientRecord {
