@@ -1,11 +1,12 @@
 //! One connection: a socket, the session core that uses it, and the data in flight.
 
 use std::{
+    fmt::Debug,
     io::{self, IoSlice, IoSliceMut, Read as _},
     net::TcpStream,
     os::fd::{AsFd as _, BorrowedFd},
-    sync::Arc,
-    time::{Duration, Instant},
+    sync::{Arc, Weak},
+    time::Duration,
 };
 
 use rustix::{
@@ -15,8 +16,10 @@ use rustix::{
 use session::{BufferRange, Buffers, Segment, SendList};
 
 use crate::ConnectionError;
+use crate::carrier::Carrier;
+use crate::queue_connection::ConnectionHandle;
 use crate::secured::Secured;
-use crate::socket::{Interest, sleep};
+use crate::socket::{Interest, wait};
 
 /// The host's end of a protocol over a byte stream, without a socket.
 pub(crate) trait Core {
@@ -132,82 +135,12 @@ impl<S: Core> Connection<S> {
         Self { secured, ..self }
     }
 
-    pub(crate) fn stream(&self) -> &Arc<TcpStream> {
-        &self.stream
-    }
-
-    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
-    }
-
-    pub(crate) fn interest(&self) -> Interest {
-        match self.blocked {
-            Blocked::No => Interest::Read,
-            Blocked::Yes => Interest::ReadWrite,
-        }
-    }
-
     pub(crate) fn session(&mut self) -> &mut S {
         &mut self.session
     }
 
     pub(crate) fn session_ref(&self) -> &S {
         &self.session
-    }
-
-    /// What has ended since the last call; the vector is the caller's to drain.
-    pub(crate) fn outcomes(&mut self) -> &mut Vec<S::Outcome> {
-        &mut self.outcomes
-    }
-
-    /// Sends what is to be sent and takes what has arrived, without waiting.
-    pub(crate) fn turn(&mut self, buffers: &mut Buffers) -> Result<(), ConnectionError> {
-        self.transmit(buffers)?;
-        if let Err(error) = self.receive(buffers) {
-            // The session may have a last word for the controller; whether it arrives changes
-            // nothing.
-            let _ = self.transmit(buffers);
-            return Err(error);
-        }
-        // What has arrived may ask for data.
-        let owes_record = (self.secured.as_ref()).is_some_and(|secured| !secured.is_drained());
-        if self.session.wants_transmit() || owes_record {
-            self.transmit(buffers)?;
-        }
-        Ok(())
-    }
-
-    /// Takes turns until a command has ended, for `timeout` at most.
-    pub(crate) fn wait_outcome(
-        &mut self,
-        buffers: &mut Buffers,
-        timeout: Duration,
-    ) -> Result<S::Outcome, ConnectionError> {
-        self.wait_until(buffers, timeout, |connection| {
-            (!connection.outcomes.is_empty()).then(|| connection.outcomes.remove(0))
-        })
-    }
-
-    /// Takes turns until `look` finds something, for `timeout` at most.
-    pub(crate) fn wait_until<T>(
-        &mut self,
-        buffers: &mut Buffers,
-        timeout: Duration,
-        mut look: impl FnMut(&mut Self) -> Option<T>,
-    ) -> Result<T, ConnectionError> {
-        let deadline = Instant::now() + timeout;
-        loop {
-            let turned = self.turn(buffers);
-            if let Some(found) = look(self) {
-                return Ok(found);
-            }
-            turned?;
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(ConnectionError::Silent { waited: timeout });
-            }
-            sleep(&[(self.descriptor(), self.interest())], Some(left))?;
-        }
     }
 
     fn transmit(&mut self, buffers: &Buffers) -> Result<(), ConnectionError> {
@@ -327,6 +260,60 @@ impl<S: Core> Connection<S> {
             }
         }
         Ok(())
+    }
+}
+
+impl<S> Carrier for Connection<S>
+where
+    S: Core + Debug + Send,
+    S::Outcome: Debug + Send,
+{
+    type Outcome = S::Outcome;
+
+    #[inline]
+    fn turn(&mut self, buffers: &mut Buffers) -> Result<(), ConnectionError> {
+        self.transmit(buffers)?;
+        if let Err(error) = self.receive(buffers) {
+            // The session may have a last word for the controller; whether it arrives changes
+            // nothing.
+            let _ = self.transmit(buffers);
+            return Err(error);
+        }
+        // What has arrived may ask for data.
+        let owes_record = (self.secured.as_ref()).is_some_and(|secured| !secured.is_drained());
+        if self.session.wants_transmit() || owes_record {
+            self.transmit(buffers)?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn outcomes(&mut self) -> &mut Vec<S::Outcome> {
+        &mut self.outcomes
+    }
+
+    fn handle(&self) -> Weak<dyn ConnectionHandle> {
+        let stream: Arc<dyn ConnectionHandle> = Arc::<TcpStream>::clone(&self.stream);
+        Arc::downgrade(&stream)
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+
+    fn interest(&self) -> Interest {
+        match self.blocked {
+            Blocked::No => Interest::Read,
+            Blocked::Yes => Interest::ReadWrite,
+        }
+    }
+
+    fn signals(&self) -> bool {
+        true
+    }
+
+    fn wait_input(&self, also: Option<BorrowedFd<'_>>, timeout: Duration) -> io::Result<()> {
+        wait(self.descriptor(), self.interest(), also, timeout)
     }
 }
 

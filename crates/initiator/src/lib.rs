@@ -21,6 +21,7 @@
 mod attached;
 mod backoff;
 mod brp_sessions;
+mod carrier;
 mod connection;
 mod device;
 mod device_state;

@@ -1,60 +1,22 @@
 //! What carries the messages of a session: a TCP connection or a queue pair.
 
-use std::net::TcpStream;
-use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
-use std::{fmt, io};
-
 use brp::host::{Common, HostCommand, HostError, NoRoom, Outcome};
 use brp::wire::Status;
 use brp::{rdma, tcp};
 use session::{BufferRange, Buffers, RemoteBuffer, RemoteKey, SendList};
 
 use crate::ConnectionError;
+use crate::carrier::Carrier;
 use crate::connection::{Connection, Core};
-use crate::queue_connection::ConnectionHandle;
 use crate::rdma::{MessageHost, RdmaConnection, Reach, WorkContext};
-use crate::socket::{Interest, wait};
 
-/// A connection of a session. What is not described here is as in
-/// [`QueueConnection`](crate::queue_connection::QueueConnection).
-pub(super) trait Link: fmt::Debug + Send {
+/// A connection of a session.
+pub(super) trait Link: Carrier<Outcome = Outcome> {
     /// The session.
     fn common(&self) -> &Common;
     fn common_mut(&mut self) -> &mut Common;
     /// Takes a command.
     fn submit(&mut self, tag: u16, command: &HostCommand, buffers: &Buffers) -> Result<(), NoRoom>;
-    /// The outcomes of commands. The caller drains the vector.
-    fn outcomes(&mut self) -> &mut Vec<Outcome>;
-    fn turn(&mut self, buffers: &mut Buffers) -> Result<(), ConnectionError>;
-    fn handle(&self) -> Weak<dyn ConnectionHandle>;
-    fn descriptor(&self) -> BorrowedFd<'_>;
-    fn interest(&self) -> Interest;
-    fn signals(&self) -> bool;
-    fn wait_input(&self, also: Option<BorrowedFd<'_>>, timeout: Duration) -> io::Result<()>;
-    fn release_buffers(&mut self, _buffers: &mut Buffers) {}
-}
-
-/// Takes turns until the login is granted, for `timeout` at most.
-pub(super) fn wait_login(
-    link: &mut dyn Link,
-    buffers: &mut Buffers,
-    timeout: Duration,
-) -> Result<(), ConnectionError> {
-    let deadline = Instant::now() + timeout;
-    loop {
-        let turned = link.turn(buffers);
-        if link.common().terms().is_some() {
-            return Ok(());
-        }
-        turned?;
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(ConnectionError::Silent { waited: timeout });
-        }
-        link.wait_input(None, left)?;
-    }
 }
 
 impl Link for Connection<tcp::HostSession> {
@@ -69,35 +31,6 @@ impl Link for Connection<tcp::HostSession> {
     fn submit(&mut self, tag: u16, command: &HostCommand, buffers: &Buffers) -> Result<(), NoRoom> {
         self.session().submit(tag, command, buffers)
     }
-
-    fn outcomes(&mut self) -> &mut Vec<Outcome> {
-        self.outcomes()
-    }
-
-    fn turn(&mut self, buffers: &mut Buffers) -> Result<(), ConnectionError> {
-        self.turn(buffers)
-    }
-
-    fn handle(&self) -> Weak<dyn ConnectionHandle> {
-        let stream: Arc<dyn ConnectionHandle> = Arc::<TcpStream>::clone(self.stream());
-        Arc::downgrade(&stream)
-    }
-
-    fn descriptor(&self) -> BorrowedFd<'_> {
-        self.descriptor()
-    }
-
-    fn interest(&self) -> Interest {
-        self.interest()
-    }
-
-    fn signals(&self) -> bool {
-        true
-    }
-
-    fn wait_input(&self, also: Option<BorrowedFd<'_>>, timeout: Duration) -> io::Result<()> {
-        wait(self.descriptor(), self.interest(), also, timeout)
-    }
 }
 
 impl Link for RdmaConnection<rdma::HostSession> {
@@ -111,38 +44,6 @@ impl Link for RdmaConnection<rdma::HostSession> {
 
     fn submit(&mut self, tag: u16, command: &HostCommand, _: &Buffers) -> Result<(), NoRoom> {
         self.session_mut().submit(tag, command)
-    }
-
-    fn outcomes(&mut self) -> &mut Vec<Outcome> {
-        self.outcomes()
-    }
-
-    fn turn(&mut self, buffers: &mut Buffers) -> Result<(), ConnectionError> {
-        self.turn(buffers)
-    }
-
-    fn handle(&self) -> Weak<dyn ConnectionHandle> {
-        self.handle()
-    }
-
-    fn descriptor(&self) -> BorrowedFd<'_> {
-        self.descriptor()
-    }
-
-    fn interest(&self) -> Interest {
-        Interest::Read
-    }
-
-    fn signals(&self) -> bool {
-        false
-    }
-
-    fn wait_input(&self, also: Option<BorrowedFd<'_>>, timeout: Duration) -> io::Result<()> {
-        self.wait_input(also, timeout)
-    }
-
-    fn release_buffers(&mut self, buffers: &mut Buffers) {
-        self.close(buffers);
     }
 }
 

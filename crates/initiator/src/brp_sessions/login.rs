@@ -11,8 +11,9 @@ use session::Buffers;
 use zerocopy::IntoBytes as _;
 
 use super::Legacy;
-use super::link::{Link, wait_login};
+use super::link::Link;
 use super::queue_connection::BrpQueueConnection;
+use crate::carrier::wait_until;
 use crate::connection::{Connection, Sizes};
 use crate::device_state::DeviceState;
 use crate::nvmf::host_nqn;
@@ -128,8 +129,10 @@ impl Plan {
                 Box::new(self.connect_pair(&mut providers, address, index, resumption)?)
             }
         };
-        wait_login(link.as_mut(), &mut Buffers::new(1, 0), timeout)
-            .map_err(|source| ConnectError::Session { address, source })?;
+        wait_until(link.as_mut(), &mut Buffers::new(1, 0), timeout, |link| {
+            link.common().terms().is_some().then_some(())
+        })
+        .map_err(|source| ConnectError::Session { address, source })?;
         Ok(link)
     }
 

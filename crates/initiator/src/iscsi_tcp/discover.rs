@@ -6,6 +6,7 @@ use iscsi::initiator::{DiscoveredTarget, Event, PortalAddress};
 use session::Buffers;
 
 use super::login::Plan;
+use crate::carrier::wait_until;
 use crate::{ConnectError, DeviceOptions, Scheme, Url};
 
 /// A target at one address.
@@ -38,18 +39,20 @@ pub fn discover_targets(url: &Url, timeout: Duration) -> Result<Vec<TargetRecord
     let lost = |source| ConnectError::Session { address, source };
     let mut buffers = Buffers::new(1, 0);
     connection.session().send_targets();
-    let targets = connection
-        .wait_until(&mut buffers, timeout, |connection| {
-            match connection.session().poll_event()? {
-                Event::Targets(targets) => Some(targets),
-                _ => None,
-            }
-        })
-        .map_err(lost)?;
+    let targets = wait_until(
+        &mut connection,
+        &mut buffers,
+        timeout,
+        |connection| match connection.session().poll_event()? {
+            Event::Targets(targets) => Some(targets),
+            _ => None,
+        },
+    )
+    .map_err(lost)?;
     connection.session().logout();
     // What was requested is there; a target that only hangs up instead of answering has logged out,
     // too.
-    let _ = connection.wait_until(&mut buffers, timeout, |connection| {
+    let _ = wait_until(&mut connection, &mut buffers, timeout, |connection| {
         (connection.session().poll_event()? == Event::LoggedOut).then_some(())
     });
     let here = PortalAddress {

@@ -10,6 +10,7 @@ use session::Buffers;
 
 use super::credentials::Secrets;
 use super::queue_connection::IscsiQueueConnection;
+use crate::carrier::{wait_outcome, wait_until};
 use crate::connection::{Connection, Sizes};
 use crate::device_state::DeviceState;
 use crate::queue_connection::QueueConnection;
@@ -191,12 +192,11 @@ impl Plan {
             Session::new(&config).map_err(|error| lost(SessionError::from(error).into()))?;
         let mut connection = Connection::new(stream, session, Sizes::IO, config.keys);
         let mut buffers = Buffers::new(1, 0);
-        connection
-            .wait_until(&mut buffers, timeout, |connection| {
-                let event = connection.session().poll_event()?;
-                (event == Event::LoggedIn).then_some(())
-            })
-            .map_err(lost)?;
+        wait_until(&mut connection, &mut buffers, timeout, |connection| {
+            let event = connection.session().poll_event()?;
+            (event == Event::LoggedIn).then_some(())
+        })
+        .map_err(lost)?;
         Ok(connection)
     }
 }
@@ -216,7 +216,7 @@ fn execute(
     {
         return Err(ConnectionError::Closed);
     }
-    connection.wait_outcome(buffers, timeout)
+    wait_outcome(connection, buffers, timeout)
 }
 
 /// The portal that a login was redirected to.

@@ -1,9 +1,8 @@
 //! The session of a queue, which carries requests as SCSI commands.
 
 use std::{
-    net::TcpStream,
     os::fd::BorrowedFd,
-    sync::{Arc, Weak},
+    sync::Weak,
     time::{Duration, Instant},
 };
 
@@ -13,11 +12,12 @@ use scsi::{Lun, ScsiStatus};
 use session::{BufferRange, Buffers, SendList};
 
 use super::TAIL_BYTES;
+use crate::carrier::Carrier as _;
 use crate::connection::{Connection, Core};
 use crate::queue_connection::{
     BusyRetries, ConnectionHandle, ConnectionState, QueueConnection, QueueState, TimeoutAction,
 };
-use crate::socket::{Interest, wait};
+use crate::socket::Interest;
 use crate::{CommandError, ConnectionError, Operation, Request};
 
 /// A queue's session.
@@ -171,8 +171,7 @@ impl IscsiQueueConnection {
 
 impl QueueConnection for IscsiQueueConnection {
     fn handle(&self) -> Weak<dyn ConnectionHandle> {
-        let stream: Arc<dyn ConnectionHandle> = Arc::<TcpStream>::clone(self.connection.stream());
-        Arc::downgrade(&stream)
+        self.connection.handle()
     }
 
     fn descriptor(&self) -> BorrowedFd<'_> {
@@ -184,11 +183,11 @@ impl QueueConnection for IscsiQueueConnection {
     }
 
     fn signals(&self) -> bool {
-        true
+        self.connection.signals()
     }
 
     fn wait_input(&self, also: Option<BorrowedFd<'_>>, timeout: Duration) -> std::io::Result<()> {
-        wait(self.descriptor(), self.interest(), also, timeout)
+        self.connection.wait_input(also, timeout)
     }
 
     fn turn(&mut self, buffers: &mut Buffers) -> Result<(), ConnectionError> {

@@ -18,6 +18,7 @@ use tls::Key;
 use super::authentication::Authentication;
 use super::identity;
 use super::transport::{NvmeConnection, QueueShape, Transport};
+use crate::carrier::wait_outcome;
 use crate::error::QueueName;
 use crate::{ConnectError, ConnectionError, DeviceOptions, Url, socket};
 
@@ -87,7 +88,7 @@ impl<C: NvmeConnection> Admin<C> {
         submitted.map_err(|_| ConnectionError::Closed)?;
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            let outcome = self.connection.wait_outcome(&mut self.buffers, left)?;
+            let outcome = wait_outcome(&mut self.connection, &mut self.buffers, left)?;
             if outcome.key == Shutdown::KEY {
                 return Ok(outcome);
             }
@@ -344,7 +345,7 @@ pub(crate) fn execute<C: NvmeConnection>(
     if connection.submit(key, command, buffers).is_err() {
         return Err(ConnectionError::Closed);
     }
-    connection.wait_outcome(buffers, timeout)
+    wait_outcome(connection, buffers, timeout)
 }
 
 pub(crate) fn connection_error(

@@ -1,6 +1,6 @@
 //! Queues of NVMe/RDMA: a queue pair each, and the session that speaks over it.
 
-use std::{io, net::SocketAddr, os::fd::BorrowedFd, sync::Weak, time::Duration};
+use std::{net::SocketAddr, time::Duration};
 
 use nvme::host::{Command, CommandKey, ControllerFacts, NoRoom, Outcome};
 use nvme::rdma::wire::{ConnectReply, ConnectRequest};
@@ -11,7 +11,6 @@ use session::{BufferRange, Buffers, RemoteBuffer, RemoteKey};
 use zerocopy::IntoBytes as _;
 
 use super::transport::{NvmeConnection, QueueShape, Transport};
-use crate::queue_connection::ConnectionHandle;
 use crate::rdma::{
     Established, MessageHost, PairShape, Providers, RdmaConnection, Reach, WorkContext,
 };
@@ -163,33 +162,5 @@ impl NvmeConnection for RdmaConnection<HostSession> {
 
     fn room(&self) -> u16 {
         self.session().room()
-    }
-
-    fn turn(&mut self, buffers: &mut Buffers) -> Result<(), ConnectionError> {
-        self.turn(buffers)
-    }
-
-    fn outcomes(&mut self) -> &mut Vec<Outcome> {
-        self.outcomes()
-    }
-
-    fn handle(&self) -> Weak<dyn ConnectionHandle> {
-        self.handle()
-    }
-
-    fn descriptor(&self) -> BorrowedFd<'_> {
-        self.descriptor()
-    }
-
-    fn signals(&self) -> bool {
-        false
-    }
-
-    fn release_buffers(&mut self, buffers: &mut Buffers) {
-        self.close(buffers);
-    }
-
-    fn wait_input(&self, also: Option<BorrowedFd<'_>>, timeout: Duration) -> io::Result<()> {
-        self.wait_input(also, timeout)
     }
 }

@@ -1,11 +1,9 @@
 //! Queues over TCP.
 
 use std::{
-    fs, io,
+    fs,
     net::{SocketAddr, TcpStream},
-    os::fd::BorrowedFd,
     path::PathBuf,
-    sync::{Arc, Weak},
     time::Duration,
 };
 
@@ -20,9 +18,8 @@ use super::identity;
 use super::transport::{NvmeConnection, QueueShape, Transport};
 use crate::connection::{Connection, Core, Sizes};
 use crate::error::QueueName;
-use crate::queue_connection::ConnectionHandle;
 use crate::secured::{Secured, shake_hands};
-use crate::socket::{self, Interest, wait};
+use crate::socket;
 use crate::{ConnectError, ConnectionError, DeviceOptions, Switch, Url};
 
 /// NVMe/TCP.
@@ -192,37 +189,6 @@ impl NvmeConnection for Connection<HostSession> {
 
     fn room(&self) -> u16 {
         self.session_ref().room()
-    }
-
-    #[inline]
-    fn turn(&mut self, buffers: &mut Buffers) -> Result<(), ConnectionError> {
-        self.turn(buffers)
-    }
-
-    #[inline]
-    fn outcomes(&mut self) -> &mut Vec<Outcome> {
-        self.outcomes()
-    }
-
-    fn handle(&self) -> Weak<dyn ConnectionHandle> {
-        let stream: Arc<dyn ConnectionHandle> = Arc::<TcpStream>::clone(self.stream());
-        Arc::downgrade(&stream)
-    }
-
-    fn descriptor(&self) -> BorrowedFd<'_> {
-        self.descriptor()
-    }
-
-    fn interest(&self) -> Interest {
-        self.interest()
-    }
-
-    fn signals(&self) -> bool {
-        true
-    }
-
-    fn wait_input(&self, also: Option<BorrowedFd<'_>>, timeout: Duration) -> io::Result<()> {
-        wait(self.descriptor(), self.interest(), also, timeout)
     }
 }
 

@@ -1,22 +1,14 @@
 //! The transport of an association: connecting queues, and the connection of a queue.
 
-use std::{
-    fmt::Debug,
-    io,
-    net::SocketAddr,
-    os::fd::BorrowedFd,
-    sync::Weak,
-    time::{Duration, Instant},
-};
+use std::{fmt::Debug, net::SocketAddr, time::Duration};
 
 use nvme::host::{Command, CommandKey, ControllerFacts, NoRoom, Outcome};
 use session::Buffers;
 use tls::Key;
 
+use crate::carrier::Carrier;
 use crate::error::QueueName;
-use crate::queue_connection::ConnectionHandle;
-use crate::socket::Interest;
-use crate::{ConnectError, ConnectionError, DeviceOptions, Url};
+use crate::{ConnectError, DeviceOptions, Url};
 
 /// How the queues of an association are connected.
 pub(crate) trait Transport: Debug + Send + Sized + 'static {
@@ -69,7 +61,7 @@ pub(crate) struct QueueShape {
 }
 
 /// A queue's connection.
-pub(crate) trait NvmeConnection: Debug + Send {
+pub(crate) trait NvmeConnection: Carrier<Outcome = Outcome> {
     /// See [`nvme::tcp::HostSession::submit`].
     fn submit(
         &mut self,
@@ -80,52 +72,4 @@ pub(crate) trait NvmeConnection: Debug + Send {
 
     /// How many more commands fit into the controller's queue.
     fn room(&self) -> u16;
-
-    /// Sends pending output and receives available input, without waiting.
-    fn turn(&mut self, buffers: &mut Buffers) -> Result<(), ConnectionError>;
-
-    /// The outcomes of commands. The caller drains the vector.
-    fn outcomes(&mut self) -> &mut Vec<Outcome>;
-
-    /// A handle that closes the connection from another thread.
-    fn handle(&self) -> Weak<dyn ConnectionHandle>;
-
-    /// The descriptor to wait for before the next [`turn`](Self::turn).
-    fn descriptor(&self) -> BorrowedFd<'_>;
-
-    /// The conditions of [`descriptor`](Self::descriptor) to wait for.
-    fn interest(&self) -> Interest {
-        Interest::Read
-    }
-
-    /// Whether input makes [`descriptor`](Self::descriptor) readable.
-    fn signals(&self) -> bool;
-
-    /// Returns buffers that the connection borrowed to the queue. Called when the connection is
-    /// lost.
-    fn release_buffers(&mut self, _buffers: &mut Buffers) {}
-
-    /// Sleeps until input arrives, `also` is readable, or `timeout` expires.
-    fn wait_input(&self, also: Option<BorrowedFd<'_>>, timeout: Duration) -> io::Result<()>;
-
-    /// Takes turns until a command has ended, for at most `timeout`.
-    fn wait_outcome(
-        &mut self,
-        buffers: &mut Buffers,
-        timeout: Duration,
-    ) -> Result<Outcome, ConnectionError> {
-        let deadline = Instant::now() + timeout;
-        loop {
-            let turned = self.turn(buffers);
-            if !self.outcomes().is_empty() {
-                return Ok(self.outcomes().remove(0));
-            }
-            turned?;
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(ConnectionError::Silent { waited: timeout });
-            }
-            self.wait_input(None, left)?;
-        }
-    }
 }

@@ -15,7 +15,9 @@ use super::locked_provider::{Notification, ProviderState, RdmaConnectionHandle};
 use super::provider::HostProvider;
 use super::queue_pair::{QueuePair, WorkContext};
 use crate::ConnectionError;
+use crate::carrier::Carrier;
 use crate::queue_connection::ConnectionHandle;
+use crate::socket::Interest;
 
 /// A host's session of messages.
 pub(crate) trait MessageHost: fmt::Debug + Send {
@@ -80,63 +82,8 @@ impl<S: MessageHost> RdmaConnection<S> {
         &mut self.session
     }
 
-    /// The outcomes of commands. The caller drains the vector.
-    pub(crate) fn outcomes(&mut self) -> &mut Vec<S::Outcome> {
-        &mut self.outcomes
-    }
-
-    /// A handle that closes the connection from another thread.
-    pub(crate) fn handle(&self) -> Weak<dyn ConnectionHandle> {
-        let handle: Arc<dyn ConnectionHandle> =
-            Arc::<RdmaConnectionHandle>::clone(&self.pair.handle);
-        Arc::downgrade(&handle)
-    }
-
-    /// The descriptor to wait for before the next [`turn`](Self::turn).
-    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
-        self.pair.handle.waker.descriptor()
-    }
-
-    /// Sleeps until input arrives, `also` is readable, or `timeout` expires.
-    pub(crate) fn wait_input(
-        &self,
-        also: Option<BorrowedFd<'_>>,
-        timeout: Duration,
-    ) -> io::Result<()> {
-        let QueuePair {
-            provider,
-            resources,
-            handle,
-            ..
-        } = &self.pair;
-        provider.wait_input(resources.qpn, handle, also, timeout)
-    }
-
-    /// Sends pending output and receives available input, without waiting.
-    pub(crate) fn turn(&mut self, buffers: &mut Buffers) -> Result<(), ConnectionError> {
-        if self.pair.handle.is_closed() {
-            return Err(ConnectionError::Closed);
-        }
-        let shared = Arc::clone(&self.pair.provider);
-        let mut state = shared.lock();
-        let qpn = self.pair.resources.qpn;
-        self.transmit(&mut state, buffers);
-        state.poll(Wait::Poll, Some(qpn))?;
-        state.take_notifications(qpn, &mut self.pair.notifications);
-        if self.pair.notifications.is_empty() {
-            return Ok(());
-        }
-        let mut notifications = std::mem::take(&mut self.pair.notifications);
-        let handled = notifications.drain(..).try_for_each(|notification| {
-            self.on_notification(state.provider.as_mut(), &notification, buffers)
-        });
-        self.pair.notifications = notifications;
-        self.transmit(&mut state, buffers);
-        handled
-    }
-
     /// Disconnects, and returns the registered buffers to `buffers`.
-    pub(crate) fn close(&mut self, buffers: &mut Buffers) {
+    fn close(&mut self, buffers: &mut Buffers) {
         let session = &mut self.session;
         self.pair.close(buffers, |work| session.handle_close(work));
     }
@@ -213,6 +160,72 @@ impl<S: MessageHost> RdmaConnection<S> {
         // It fails only if the queue pair has failed, which an event reports.
         let _ = provider.post_recv(qpn, request);
         Ok(())
+    }
+}
+
+impl<S> Carrier for RdmaConnection<S>
+where
+    S: MessageHost,
+    S::Outcome: Send,
+{
+    type Outcome = S::Outcome;
+
+    fn turn(&mut self, buffers: &mut Buffers) -> Result<(), ConnectionError> {
+        if self.pair.handle.is_closed() {
+            return Err(ConnectionError::Closed);
+        }
+        let shared = Arc::clone(&self.pair.provider);
+        let mut state = shared.lock();
+        let qpn = self.pair.resources.qpn;
+        self.transmit(&mut state, buffers);
+        state.poll(Wait::Poll, Some(qpn))?;
+        state.take_notifications(qpn, &mut self.pair.notifications);
+        if self.pair.notifications.is_empty() {
+            return Ok(());
+        }
+        let mut notifications = std::mem::take(&mut self.pair.notifications);
+        let handled = notifications.drain(..).try_for_each(|notification| {
+            self.on_notification(state.provider.as_mut(), &notification, buffers)
+        });
+        self.pair.notifications = notifications;
+        self.transmit(&mut state, buffers);
+        handled
+    }
+
+    fn outcomes(&mut self) -> &mut Vec<S::Outcome> {
+        &mut self.outcomes
+    }
+
+    fn handle(&self) -> Weak<dyn ConnectionHandle> {
+        let handle: Arc<dyn ConnectionHandle> =
+            Arc::<RdmaConnectionHandle>::clone(&self.pair.handle);
+        Arc::downgrade(&handle)
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.pair.handle.waker.descriptor()
+    }
+
+    fn interest(&self) -> Interest {
+        Interest::Read
+    }
+
+    fn signals(&self) -> bool {
+        false
+    }
+
+    fn wait_input(&self, also: Option<BorrowedFd<'_>>, timeout: Duration) -> io::Result<()> {
+        let QueuePair {
+            provider,
+            resources,
+            handle,
+            ..
+        } = &self.pair;
+        provider.wait_input(resources.qpn, handle, also, timeout)
+    }
+
+    fn release_buffers(&mut self, buffers: &mut Buffers) {
+        self.close(buffers);
     }
 }
 
