@@ -6,7 +6,7 @@
 )]
 
 use std::fs::{File, OpenOptions};
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -166,7 +166,7 @@ fn configure(
 /// Tells the device that its file has another size.
 pub(crate) fn update_size(device: &Path) -> Result<(), LoopError> {
     let device = File::open(device)?;
-    set(&device, Number::<LOOP_SET_CAPACITY>)?;
+    set::<LOOP_SET_CAPACITY>(&device)?;
     Ok(())
 }
 
@@ -186,15 +186,12 @@ pub(crate) fn open_unused(device: &Path) -> Result<File, LoopError> {
 /// Removes the device from its file, if it is not in use.
 pub(crate) fn remove(device: &Path) -> Result<(), LoopError> {
     let device = open_unused(device)?;
-    set(&device, Number::<LOOP_CLR_FD>)?;
+    set::<LOOP_CLR_FD>(&device)?;
     Ok(())
 }
 
 /// A request without an argument.
-struct Number<const OPCODE: u32>;
-
-fn set<const OPCODE: u32>(device: &File, _: Number<OPCODE>) -> Result<(), Errno> {
-    let device: BorrowedFd<'_> = std::os::fd::AsFd::as_fd(device);
+fn set<const OPCODE: u32>(device: &File) -> Result<(), Errno> {
     // SAFETY: LOOP_CLR_FD and LOOP_SET_CAPACITY ignore their argument.
     unsafe { ioctl(device, IntegerSetter::<OPCODE>::new_usize(0)) }
 }

@@ -263,9 +263,11 @@ impl<M: Medium> Member<M> {
         if !is_primary {
             return;
         }
-        match &mut self.reign {
-            Some(reign) => reign.on_config(&mut self.base, now),
-            None => self.reign = config_of(&self.base).map(|config| Reign::new(config, now)),
+        if let Some(reign) = &mut self.reign {
+            reign.on_config(&mut self.base, now);
+        } else {
+            let config = self.base.config.as_ref();
+            self.reign = config.map(|config| Reign::new(config, now));
         }
     }
 
@@ -292,10 +294,6 @@ impl<M: Medium> Member<M> {
             self.base.reply(request, HostReply::Refused(refusal));
         }
     }
-}
-
-fn config_of<M: Medium>(base: &Base<M>) -> Option<&Config> {
-    base.config.as_ref()
 }
 
 /// Whether a peer's report obeys the limits.
