@@ -227,6 +227,8 @@ fn over_each_protocol(test: impl Fn(&mut Fixture)) {
         Transport::NvmeRdma,
         Transport::Iscsi,
         Transport::Iser,
+        Transport::Brp,
+        Transport::BrpRdma,
     ] {
         test(&mut Fixture::new(transport));
     }
@@ -236,6 +238,7 @@ fn over_each_protocol(test: impl Fn(&mut Fixture)) {
 fn assert_failed(result: Outcome, status: Status) {
     match result {
         Err(CommandError::Status(given)) => assert_eq!(given, status.into()),
+        Err(CommandError::Brp(given)) => assert_eq!(given, status.into()),
         Err(CommandError::Scsi(CommandFailure::Status { sense, .. })) => {
             let expected = Sense::of_volume(status);
             let given = sense.expect("CHECK CONDITION has sense data");
@@ -422,7 +425,10 @@ fn a_removed_volume_fails_commands_without_waiting_for_it() {
             .remove_volume(&name(), Force::Yes)
             .expect("by force");
         for result in it.outcomes::<2>() {
-            let is_answer = matches!(result, Err(CommandError::Status(_) | CommandError::Scsi(_)));
+            let is_answer = matches!(
+                result,
+                Err(CommandError::Status(_) | CommandError::Scsi(_) | CommandError::Brp(_))
+            );
             assert!(is_answer, "{result:?}");
         }
         it.host = None;
