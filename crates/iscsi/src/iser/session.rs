@@ -187,7 +187,12 @@ impl<B: Backend> TargetSession<B> {
                 core.continue_turn(now, backend);
                 if core.takes_input() {
                     let (bhs, data) = cut(pdu, RECV_SEGMENT_LEN_MAX as usize)?;
-                    let advertised = advertised(header, bhs);
+                    let keys = core.parameters.rdma.as_ref();
+                    let solicited_only = keys.is_some_and(|keys| keys.solicited_only);
+                    let advertised = Advertised {
+                        write_base: solicited_only.then_some(0),
+                        ..advertised(header, bhs)
+                    };
                     let sink = core.handle_header(now, bhs, advertised, backend)?;
                     if let Sink::Write { slot } = sink
                         && !data.is_empty()
@@ -247,7 +252,7 @@ fn advertised(header: &ControlHeader, bhs: &Bhs) -> Advertised {
     Advertised {
         read: header.read().filter(|_| command.reads()).map(buffer),
         write: header.write().filter(|_| command.writes()).map(buffer),
-        write_base: 0,
+        write_base: None,
     }
 }
 

@@ -188,16 +188,10 @@ fn post_data_of<B: Backend>(
     out: &mut dyn WorkList,
 ) -> TaskData {
     let tag = core.tasks.transfer_tag(slot);
-    let keys = core.parameters.rdma.as_ref();
-    let solicited_only = keys.is_some_and(|keys| keys.solicited_only);
     let Some(task) = core.tasks.get_mut(slot) else {
         return TaskData::Done;
     };
-    if task.progress == Progress::Receiving {
-        if task.next_sn == 0 && solicited_only {
-            // All unsolicited data have arrived by now.
-            task.advertised.write_base = task.solicited;
-        }
+    if task.progress() == Progress::Receiving {
         match post_reads(task, tag, reads_posted, out) {
             Reads::NoRoom => return TaskData::NoRoom,
             Reads::Posted => return TaskData::Waiting,
@@ -217,7 +211,7 @@ fn post_data_of<B: Backend>(
 fn post_reads(task: &mut Task, tag: u32, reads_posted: &mut u64, out: &mut dyn WorkList) -> Reads {
     while task.solicited < task.len && task.r2ts.len() < BURSTS_MAX {
         let len = out.piece_bytes(capped(task.len - task.solicited));
-        let offset = task.solicited - task.advertised.write_base;
+        let offset = task.solicited - u64::from(task.advertised.write_base.unwrap_or(0));
         let buffer = task.advertised.write;
         let piece = buffer.and_then(|buffer| buffer.piece(offset as u32, len));
         let Some(piece) = piece else {
@@ -281,7 +275,7 @@ fn send_response(
 /// Whether a task may be answered once its data-in are posted. Outstanding reads use the initiator's buffer, which the
 /// initiator reuses once it has the response.
 fn may_answer(task: &Task) -> bool {
-    task.progress == Progress::Sending && task.r2ts.is_empty()
+    task.progress() == Progress::Sending && task.r2ts.is_empty()
 }
 
 /// Whether a task is done except for its response.

@@ -54,7 +54,7 @@ impl<'a> Admission<'a> {
             return true;
         };
         self.admit_extents(task, &view.volume, OpKind::Discard, &extents[..len]);
-        task.progress == Progress::Receiving
+        task.progress() == Progress::Receiving
     }
 
     /// Admits a task whose kind and blocks are known.
@@ -92,7 +92,7 @@ pub(super) fn restrict(task: &mut Task, admitted: Admitted) {
         Admitted::Filling(at) => {
             task.not_before = at;
             task.must_copy = true;
-            task.progress = Progress::Filling;
+            task.fill();
         }
         Admitted::NotBefore(at) => task.not_before = Some(at),
         Admitted::Fail(status, at) => {
@@ -116,7 +116,7 @@ pub(super) fn is_settled(task: &mut Task, slot: usize, leases: &mut Leases) -> b
         Ok(Settled::Later) => task.enter(Progress::Settling),
         Err(status) => task.fail_of_volume(status),
     }
-    task.progress != Progress::Settling
+    task.progress() != Progress::Settling
 }
 
 /// The ranges of UNMAP's parameter list, if they fit `extents` and lie inside the volume.

@@ -58,7 +58,7 @@ impl FullFeature {
             let mut admission = Admission::new(now, slot, &mut self.tasks.leases);
             begin(&mut admission, command, windowed, backend)
         };
-        if matches!(task.progress, Progress::Waiting | Progress::Filling) {
+        if matches!(task.progress(), Progress::Waiting | Progress::Filling) {
             task.gathers = task.gathers.max(unsolicited_len(command, &self.parameters));
         }
         task.advertised = advertised;
@@ -127,21 +127,21 @@ impl FullFeature {
         let Some(task) = self.tasks.get_mut(slot) else {
             return;
         };
-        if task.progress == Progress::Waiting {
+        if task.progress() == Progress::Waiting {
             // Checked again when it starts.
             task.len = if is_unexpected { 0 } else { task.gathers };
         }
-        if is_unexpected && task.progress != Progress::Waiting && task.takes_data_out() {
+        if is_unexpected && task.progress() != Progress::Waiting && task.takes_data_out() {
             task.fail(SenseKey::AbortedCommand, UNEXPECTED_UNSOLICITED_DATA);
             self.tasks.queue(slot);
             return;
         }
         task.unsolicited_open = may_follow;
-        task.solicited = if may_follow {
+        task.set_unsolicited(if may_follow {
             burst.min(task.len)
         } else {
             immediate_len.min(task.len)
-        };
+        });
     }
 
     /// Starts the requests that waited and may start now. Returns whether there was any.
@@ -183,7 +183,7 @@ impl FullFeature {
         let command = &early.command;
         let mut admission = Admission::new(now, slot, &mut self.tasks.leases);
         let mut task = begin(&mut admission, command, Some(attribute), backend);
-        if task.progress == Progress::Filling {
+        if task.progress() == Progress::Filling {
             task.gathers = task.gathers.max(unsolicited_len(command, &self.parameters));
         }
         if !self.tasks.make_room(task.gathers, backend) {
@@ -198,7 +198,8 @@ impl FullFeature {
         if let Some(task) = task.filter(|task| task.takes_data_out()) {
             task.next_data_out_sn = waited.next_data_out_sn;
             if task.unsolicited_open && !waited.unsolicited_open {
-                (task.unsolicited_open, task.solicited) = (false, task.moved);
+                task.unsolicited_open = false;
+                task.set_unsolicited(task.moved);
             }
         }
         if early.is_whole {
@@ -276,7 +277,7 @@ fn begin_by_device<B: Backend>(task: &mut Task, admission: &mut Admission<'_>, b
         }
         Begin::Sanitize(work) => {
             task.work = Work::Sanitize;
-            task.progress = Progress::Receiving;
+            task.start_in(Progress::Receiving);
             task.execution = Some(Execution::Sanitize(Box::new(work)));
         }
         Begin::Parameters { len_bytes } => {
@@ -285,7 +286,7 @@ fn begin_by_device<B: Backend>(task: &mut Task, admission: &mut Admission<'_>, b
             // The command that the list describes may need more memory than the list.
             task.gathers = task.len.max(CopyWork::LEN_BYTES_MAX as u64);
             task.work = Work::Parameters;
-            task.progress = Progress::Receiving;
+            task.start_in(Progress::Receiving);
         }
     }
 }
@@ -303,13 +304,15 @@ fn set_medium(task: &mut Task, transfer: Medium) {
         return;
     }
     task.len = task.wanted_len.min(task.expected_len);
-    (task.work, task.progress, task.gathers) = match transfer {
-        Medium::Read(extent) => (Work::Read(extent), Progress::Sending, 0),
-        // Only a part of a block is kept.
-        Medium::Write(extent) => {
-            let block_len = task.block_size.bytes();
-            (Work::Write(extent), Progress::Receiving, block_len)
+    (task.work, task.gathers) = match transfer {
+        // It stays in Sending.
+        Medium::Read(extent) => {
+            task.work = Work::Read(extent);
+            return;
         }
-        other => (Work::Gathered(other), Progress::Receiving, task.len),
+        // Only a part of a block is kept.
+        Medium::Write(extent) => (Work::Write(extent), task.block_size.bytes()),
+        other => (Work::Gathered(other), task.len),
     };
+    task.start_in(Progress::Receiving);
 }

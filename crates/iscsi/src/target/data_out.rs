@@ -73,7 +73,7 @@ impl FullFeature {
             let end = if is_unsolicited {
                 task.unsolicited_open = false;
                 // The initiator may send less than it was allowed to.
-                task.solicited = task.moved;
+                task.set_unsolicited(task.moved);
                 task.moved
             } else {
                 task.r2ts.pop_front().unwrap_or(task.moved)
@@ -101,7 +101,7 @@ impl FullFeature {
             return;
         };
         task.r2ts.pop_front();
-        match task.progress {
+        match task.progress() {
             Progress::Receiving => {
                 self.handle_data(slot, data, backend);
                 self.advance(slot, now, backend);
@@ -124,7 +124,7 @@ impl FullFeature {
         let room = (task.len - task.moved).min(bytes.len() as u64) as usize;
         let bytes = &bytes[..room];
         match task.work {
-            Work::Write(extent) if task.progress == Progress::Receiving => {
+            Work::Write(extent) if task.progress() == Progress::Receiving => {
                 let result = match backend.view(task.lun) {
                     Some((view, _)) => write_blocks(task, extent, bytes, view.volume.as_ref()),
                     None => Err(Status::Gone),

@@ -242,7 +242,7 @@ impl FullFeature {
             let Some(task) = self.tasks.get_mut(held.slot) else {
                 continue;
             };
-            if task.generation == held.generation && task.progress == Progress::Held {
+            if task.generation == held.generation && task.progress() == Progress::Held {
                 task.enter(Progress::Sending);
                 self.tasks.queue(held.slot);
             }

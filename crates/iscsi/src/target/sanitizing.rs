@@ -18,7 +18,7 @@ impl FullFeature {
         };
         let task = self.tasks.get_mut(slot);
         if let Some(task) = task.filter(|task| task.generation == generation)
-            && task.progress == Progress::Working
+            && task.progress() == Progress::Working
         {
             task.response = response;
             self.complete(slot, now);

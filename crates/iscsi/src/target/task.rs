@@ -52,13 +52,16 @@ pub(crate) enum Progress {
 }
 
 impl Progress {
-    /// The states that may follow for a task that has a slot. A task without a slot starts in any state.
+    /// The states that may follow. A task that has no slot yet starts in Sending, Receiving, Filling or Waiting.
     ///
     /// ```text
-    ///             ┌─────────┐
-    ///  Filling ──►│Receiving│──► Working ──► Settling ──► Held ──► Sending ──► Answered
-    ///     ▲       └────┬────┘
-    ///     └────────────┘            Waiting: a new task replaces it; every step towards Sending may be skipped
+    ///  Filling ◄──► Receiving ──► Working ──► Settling ──► Sending ──► Answered
+    ///                   │            │                     │ ▲ │ ▲
+    ///                   │            │                     │ │ └─┘ it is executed or fails once more
+    ///                   └────────────┴───────► Held ◄──────┘ │
+    ///                                            └───────────┘
+    ///  Receiving may skip Working. Every state before Sending may be followed by it at once.
+    ///  A new task replaces one that is Waiting.
     /// ```
     const fn next(self) -> &'static [Self] {
         match self {
@@ -85,8 +88,9 @@ pub(crate) struct Advertised {
     pub(crate) read: Option<RemoteBuffer>,
     /// The buffer that holds the data-out that are not sent unsolicited.
     pub(crate) write: Option<RemoteBuffer>,
-    /// Which byte of the data-out the first byte of `write` is.
-    pub(crate) write_base: u64,
+    /// The byte of the data-out that `write` begins with, if it holds only those that are solicited. Otherwise it
+    /// holds all of them.
+    pub(crate) write_base: Option<u32>,
 }
 
 /// The most bursts that one task has requested at a time: R2Ts, or RDMA READs. Eight reads of 64 KiB keep a link of
@@ -142,7 +146,7 @@ pub(crate) struct Task {
     pub(crate) cmd_sn: u32,
     pub(crate) cdb: [u8; 16],
     pub(crate) work: Work,
-    pub(crate) progress: Progress,
+    progress: Progress,
     pub(crate) region: SourceId,
     /// Data-in must be copied: they may not be sent from the memory of the volume.
     pub(crate) must_copy: bool,
@@ -336,6 +340,33 @@ impl Task {
         }
     }
 
+    pub(crate) const fn progress(&self) -> Progress {
+        self.progress
+    }
+
+    /// Sets the state in which a new task starts that has no slot yet, if that is not Sending.
+    pub(super) fn start_in(&mut self, progress: Progress) {
+        debug_assert_eq!(self.progress, Progress::Sending, "it has not started");
+        self.progress = progress;
+    }
+
+    /// Its volume loads its blocks: those of a new read, which has no slot yet, or those that data-out are for.
+    pub(super) fn fill(&mut self) {
+        match self.progress {
+            Progress::Receiving => self.enter(Progress::Filling),
+            _ => self.start_in(Progress::Filling),
+        }
+    }
+
+    /// Notes that the first `len` bytes of data-out have come, or will come, without a request.
+    pub(super) fn set_unsolicited(&mut self, len: u64) {
+        self.solicited = len;
+        if let Some(base) = &mut self.advertised.write_base {
+            // Expected Data Transfer Length has 32 bits.
+            *base = len as u32;
+        }
+    }
+
     /// Changes to `progress`. Tests, fuzz targets and simulations check that it may follow; in a release build that
     /// would cost each command a dozen instructions.
     pub(crate) fn enter(&mut self, progress: Progress) {
@@ -389,6 +420,8 @@ pub(crate) struct EarlyCommand {
 
 #[cfg(test)]
 mod tests {
+    use zerocopy::FromZeros;
+
     use super::*;
 
     #[test]
@@ -408,6 +441,16 @@ mod tests {
                 assert_eq!(may_follow, mark != '.', "{progress:?} to {next:?}");
             }
         }
+    }
+
+    #[test]
+    #[should_panic(expected = "Working does not follow Held")]
+    fn an_illegal_transition_asserts() {
+        let command = ScsiCommand::new_zeroed();
+        let mut task = Task::new(Instant::now(), &command, None);
+        task.start_in(Progress::Receiving);
+        task.enter(Progress::Held);
+        task.enter(Progress::Working);
     }
 
     #[test]

@@ -86,7 +86,7 @@ impl FullFeature {
             return;
         };
         // It may have been answered meanwhile.
-        if task.progress != Progress::Filling {
+        if task.progress() != Progress::Filling {
             return;
         }
         if let Err(status) = result {
@@ -118,7 +118,7 @@ impl FullFeature {
         let Some(task) = self.tasks.get_mut(slot) else {
             return;
         };
-        if task.progress != Progress::Settling {
+        if task.progress() != Progress::Settling {
             return;
         }
         task.enter(Progress::Sending);

@@ -31,7 +31,7 @@ impl FullFeature {
         if task.waits_for_volume() {
             return;
         }
-        if task.progress == Progress::Receiving {
+        if task.progress() == Progress::Receiving {
             if task.moved < task.len {
                 if !task.unsolicited_open {
                     self.tasks.queue(slot);
@@ -56,7 +56,7 @@ impl FullFeature {
                     self.workload.begin_sanitizing(work, task, leases, now);
                 }
             }
-            if task.progress == Progress::Working {
+            if task.progress() == Progress::Working {
                 self.work(now, backend);
                 return;
             }
@@ -94,8 +94,8 @@ impl FullFeature {
         backend: &mut B,
     ) {
         let (leases, task) = self.tasks.leases_and(slot);
-        let task =
-            task.filter(|task| task.generation == generation && task.progress == Progress::Working);
+        let task = task
+            .filter(|task| task.generation == generation && task.progress() == Progress::Working);
         // It may have been aborted.
         let Some(task) = task else { return };
         let turn = &mut self.workload.turn;
@@ -142,7 +142,7 @@ impl FullFeature {
             task.enter(Progress::Held);
             return;
         }
-        if task.progress != Progress::Held {
+        if task.progress() != Progress::Held {
             task.enter(Progress::Sending);
         }
         if let Some(until) = task.not_before.filter(|at| *at > now) {

@@ -133,7 +133,7 @@ fn send_task<B: Backend>(
         return Sent::Finished;
     };
     let parameters = &core.parameters;
-    match task.progress {
+    match task.progress() {
         Progress::Receiving => return send_r2ts(task, ttt, parameters, numbers, out),
         Progress::Sending => {}
         Progress::Answered => return Sent::Finished,
@@ -146,7 +146,7 @@ fn send_task<B: Backend>(
     if !send_data_in(task, parameters, numbers, backend, out) {
         return Sent::Full;
     }
-    if task.progress != Progress::Answered && !send_response(task, digests, numbers, out) {
+    if task.progress() != Progress::Answered && !send_response(task, digests, numbers, out) {
         return Sent::Full;
     }
     core.replies.advance_stat_sn();
