@@ -509,6 +509,19 @@ fn residuals_tell_over_and_underflow() {
 }
 
 #[test]
+fn a_read_in_place_fails_if_any_of_its_blocks_was_cut_off() {
+    let mut bed = Bed::logged_in(1 << 20, &[]);
+    bed.settle();
+    // The data end inside the tenth block.
+    bed.command(READ, &read_10(0, 10), 9 * 512 + 100, &[]);
+    bed.world.disk.resize(9);
+    let answers = bed.receive();
+    assert_eq!(answers.len(), 1, "{answers:x?}");
+    let response: &ScsiResponse = answers[0].cast();
+    assert_eq!(response.status, 2, "CHECK CONDITION");
+}
+
+#[test]
 fn a_wrong_data_digest_is_rejected_and_nothing_is_written() {
     let digests = [("HeaderDigest", "CRC32C"), ("DataDigest", "CRC32C")];
     let mut bed = Bed::logged_in(1 << 20, &digests);

@@ -4,7 +4,7 @@
 
 use std::time::Instant;
 
-use block::{ByteRange, Extent, Op, ReadDest, Status, Volume};
+use block::{Blocks, ByteRange, Extent, Lba, Op, ReadDest, Status, Volume};
 use scsi::{ScsiStatus, Sense};
 use session::{Placement, Segment, SendList};
 use zerocopy::IntoBytes;
@@ -330,8 +330,6 @@ fn push_data<B: Backend>(
     let (view, _) = backend
         .view(task.lun)
         .ok_or(Sense::of_volume(Status::Gone))?;
-    let geometry = view.volume.geometry();
-    let range = geometry.byte_range(extent).map_err(Sense::of_volume)?;
     if piece.is_copied {
         return push_copy(
             task,
@@ -342,22 +340,30 @@ fn push_data<B: Backend>(
             out,
         );
     }
-    let checked = scsi::medium::piece(extent, task.block_size, task.moved, len);
     let check = Op::Read {
-        extent: checked,
+        extent: blocks_of(task, extent, len),
         dest: ReadDest::InPlace,
     };
     view.volume.execute(check).map_err(Sense::of_volume)?;
+    // The volume has checked that the blocks exist.
+    let start = extent.lba.0 << task.block_size.shift();
     let placed = out.place(Placement {
         source: task.region,
         range: ByteRange {
-            offset: range.offset + task.moved,
+            offset: start + task.moved,
             len,
         },
     });
     assert!(placed, "room for parts was checked");
     push_padding(len as usize, out);
     Ok(())
+}
+
+/// The blocks of the next `len` bytes of a read of `extent`. Bytes may begin and end inside a block.
+fn blocks_of(task: &Task, extent: Extent, len: u64) -> Extent {
+    let first = task.moved >> task.block_size.shift();
+    let end = (task.moved + len).div_ceil(task.block_size.bytes());
+    Extent::new(Lba(extent.lba.0 + first), Blocks(end - first))
 }
 
 /// Copies data-in into the list. Copying small replies is cheaper than gathering them, and a digest
