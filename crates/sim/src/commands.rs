@@ -13,10 +13,14 @@ use iscsi::iser::TargetConfig;
 use iscsi::iser::wire::Tag;
 use iscsi::tcp::TargetSession;
 use iscsi::testing::{IserBed, IserInitiator, TestBackend, TestTarget};
+use iscsi::wire::{BHS_LEN, FINAL, request, response};
 use nvme::tcp::ControllerConfig;
+use nvme::tcp::wire::{PduFlags, PduType};
 use nvme::testing::{RdmaHost, io_peer, rdma_host};
 use nvme::wire::{Cid, Nsid, Sgl, Sqe, opcode};
-use session::{MessageSession, RemoteBuffer, RemoteKey, SendList, StreamSession, WorkList};
+use session::{
+    MessageSession, RemoteBuffer, RemoteKey, Segment, SendList, StreamSession, WorkList,
+};
 use volume::{Managed, RamVolume};
 use zerocopy::IntoBytes;
 
@@ -36,6 +40,15 @@ pub fn command_loop(protocol: Protocol, is_read: bool) -> Box<dyn FnMut()> {
         Protocol::Iser => iser(is_read),
         Protocol::Brp => brp(is_read),
         Protocol::BrpRdma => brp_rdma(is_read),
+    }
+}
+
+/// The same for a write whose data R2Ts request. `None` for protocols that have no R2T.
+pub fn requested_write_loop(protocol: Protocol) -> Option<Box<dyn FnMut()>> {
+    match protocol {
+        Protocol::NvmeTcp => Some(nvme_tcp_by_r2t()),
+        Protocol::Iscsi => Some(iscsi_by_r2t()),
+        Protocol::NvmeRdma | Protocol::Iser | Protocol::Brp | Protocol::BrpRdma => None,
     }
 }
 
@@ -71,6 +84,41 @@ fn nvme_tcp(is_read: bool) -> Box<dyn FnMut()> {
         assert_eq!(io.backend.completed.len(), 1, "each command is answered");
         io.backend.completed.clear();
     })
+}
+
+/// One R2T requests all data, as for Linux's host.
+fn nvme_tcp_by_r2t() -> Box<dyn FnMut()> {
+    let (mut io, _admin) = io_peer(ControllerConfig::default(), &[volume()], 2);
+    let capsule = io.capsule(&command(false, Sgl::transport(LEN_BYTES as u32)), &[]);
+    let mut data = io.h2c_data(Cid(1), 0, 0, PduFlags::LAST, &[7; LEN_BYTES]);
+    let mut out = SendList::with_capacity(1 << 20);
+    Box::new(move || {
+        let (now, backend) = (io.now, &mut io.backend);
+        io.session
+            .handle_bytes(now, &capsule, backend)
+            .expect("good PDUs");
+        io.session.poll_transmit(now, backend, &mut out);
+        let r2t = sent(&out).expect("an R2T");
+        assert_eq!(r2t[0], PduType::R2t as u8);
+        // H2CData has CCCID, TTAG, DATAO and DATAL at the same places.
+        data[8..20].copy_from_slice(&r2t[8..20]);
+        out.consume(out.len_bytes());
+        io.session
+            .handle_bytes(now, &data, backend)
+            .expect("data that were asked for");
+        io.session.poll_transmit(now, backend, &mut out);
+        out.consume(out.len_bytes());
+        assert_eq!(backend.completed.len(), 1, "each command is answered");
+        backend.completed.clear();
+    })
+}
+
+/// The bytes that are sent, if they are not gathered.
+fn sent(out: &SendList) -> Option<&[u8]> {
+    match out.segments().next() {
+        Some(Segment::Bytes(bytes)) => Some(bytes),
+        _ => None,
+    }
 }
 
 /// Write data come in the command.
@@ -198,41 +246,109 @@ const fn flags(is_read: bool) -> u8 {
     if is_read { 0xC0 } else { 0xA0 }
 }
 
+/// A connection over TCP in full feature phase.
+struct IscsiConnection {
+    session: TargetSession<TestBackend>,
+    backend: TestBackend,
+    initiator: IserInitiator,
+    now: Instant,
+    out: SendList,
+}
+
+impl IscsiConnection {
+    fn logged_in(keys: &[(&str, &str)]) -> Self {
+        let target = TestTarget::over(vec![volume()], Vec::new());
+        let mut it = Self {
+            session: TargetSession::new(),
+            backend: target.backend(),
+            initiator: IserInitiator::default(),
+            now: Instant::now(),
+            out: SendList::with_capacity(1 << 20),
+        };
+        let names = [
+            ("InitiatorName", "iqn.2026-11.com.example:host"),
+            ("TargetName", TestTarget::NAME),
+        ];
+        let login = it.initiator.login(&[&names, keys].concat());
+        it.send(&padded(&login));
+        it.out.consume(it.out.len_bytes());
+        it.backend.clear_attention();
+        it
+    }
+
+    /// Sends a PDU to the target, and has it answer.
+    fn send(&mut self, message: &[u8]) {
+        let pdu = &message[ISER_HEADER_LEN..];
+        self.session
+            .handle_bytes(self.now, pdu, &mut self.backend)
+            .expect("good PDUs");
+        self.session
+            .poll_transmit(self.now, &mut self.backend, &mut self.out);
+    }
+}
+
 /// Write data come with the command, as Linux sends them.
 fn iscsi(is_read: bool) -> Box<dyn FnMut()> {
-    let target = TestTarget::over(vec![volume()], Vec::new());
-    let (mut backend, mut connection) = (target.backend(), TargetSession::new());
-    let now = Instant::now();
-    let mut out = SendList::with_capacity(1 << 20);
-    let mut initiator = IserInitiator::default();
-    let keys = [
-        ("InitiatorName", "iqn.2026-11.com.example:host"),
-        ("TargetName", TestTarget::NAME),
-        ("InitialR2T", "No"),
-    ];
-    let login = initiator.login(&keys);
+    let mut it = IscsiConnection::logged_in(&[("InitialR2T", "No")]);
     let data = if is_read { &[][..] } else { &[7; LEN_BYTES] };
     let command = (1, flags(is_read));
     let mut command =
-        initiator.command(command, &cdb(is_read), LEN_BYTES as u32, data, (None, None));
-    let mut send = move |message: &[u8], backend: &mut TestBackend| {
-        let taken = connection.handle_bytes(now, &message[ISER_HEADER_LEN..], backend);
-        taken.expect("good PDUs");
-        connection.poll_transmit(now, backend, &mut out);
-        out.consume(out.len_bytes());
-    };
-    send(&padded(&login), &mut backend);
-    backend.clear_attention();
+        it.initiator
+            .command(command, &cdb(is_read), LEN_BYTES as u32, data, (None, None));
     let mut number = 0;
     Box::new(move || {
         number += 1;
         renumber(&mut command, number);
-        send(&command, &mut backend);
+        it.send(&command);
+        it.out.consume(it.out.len_bytes());
         assert_eq!(
-            backend.completed,
+            it.backend.completed,
             u64::from(number),
             "each command is answered"
         );
+    })
+}
+
+/// The data of one R2T of iSCSI.
+const BURST_BYTES: usize = LEN_BYTES / 2;
+
+/// Two R2Ts at once.
+fn iscsi_by_r2t() -> Box<dyn FnMut()> {
+    let burst = BURST_BYTES.to_string();
+    let mut it = IscsiConnection::logged_in(&[
+        ("InitialR2T", "Yes"),
+        ("ImmediateData", "No"),
+        ("FirstBurstLength", &burst),
+        ("MaxBurstLength", &burst),
+        ("MaxOutstandingR2T", "2"),
+    ]);
+    let command = (1, flags(false));
+    let mut command =
+        it.initiator
+            .command(command, &cdb(false), LEN_BYTES as u32, &[], (None, None));
+    let mut data = [0; ISER_HEADER_LEN + BHS_LEN + BURST_BYTES];
+    let bhs = &mut data[ISER_HEADER_LEN..];
+    (bhs[0], bhs[1]) = (request::DATA_OUT, FINAL);
+    bhs[5..8].copy_from_slice(&(BURST_BYTES as u32).to_be_bytes()[1..]);
+    let mut number = 0;
+    Box::new(move || {
+        number += 1;
+        renumber(&mut command, number);
+        it.send(&command);
+        let mut r2ts = [[0; BHS_LEN]; 2];
+        let sent = sent(&it.out).expect("R2Ts");
+        r2ts.as_flattened_mut().copy_from_slice(sent);
+        for r2t in r2ts {
+            assert_eq!(r2t[0], response::R2T);
+            it.out.consume(it.out.len_bytes());
+            // Data-Out has Initiator Task Tag, Target Transfer Tag and Buffer Offset at the same places.
+            let bhs = &mut data[ISER_HEADER_LEN..];
+            bhs[16..24].copy_from_slice(&r2t[16..24]);
+            bhs[40..44].copy_from_slice(&r2t[40..44]);
+            it.send(&data);
+        }
+        it.out.consume(it.out.len_bytes());
+        assert_eq!(it.backend.completed, u64::from(number));
     })
 }
 
