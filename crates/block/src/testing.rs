@@ -84,6 +84,8 @@ struct State {
     bytes: Vec<u8>,
     admission: Admission,
     failure: Option<Status>,
+    /// All contents at the last flush, if they are kept.
+    flushed: Option<Vec<u8>>,
 }
 
 impl VecVolume {
@@ -99,6 +101,7 @@ impl VecVolume {
                 bytes: vec![0; geometry.len_bytes() as usize],
                 admission: Admission::Now,
                 failure: None,
+                flushed: None,
             }),
             read_only: AtomicBool::new(false),
             has_volatile_cache: AtomicBool::new(false),
@@ -132,6 +135,17 @@ impl VecVolume {
     /// All contents.
     pub fn contents(&self) -> Vec<u8> {
         self.state().bytes.clone()
+    }
+
+    /// From now on it keeps what each flush has made durable.
+    pub fn keep_flushed(&self) {
+        let mut state = self.state();
+        state.flushed = Some(state.bytes.clone());
+    }
+
+    /// All contents at the last flush, or at the call of [`Self::keep_flushed`], if it was called.
+    pub fn flushed(&self) -> Option<Vec<u8>> {
+        self.state().flushed.clone()
     }
 
     /// Overwrites bytes.
@@ -264,7 +278,11 @@ impl State {
                 let at = self.range(extent)?;
                 self.bytes[at].fill(0);
             }
-            Op::Flush => {}
+            Op::Flush => {
+                if let Some(flushed) = &mut self.flushed {
+                    flushed.clone_from(&self.bytes);
+                }
+            }
             Op::Verify { extent } => {
                 self.range(extent)?;
             }

@@ -33,13 +33,35 @@ pub(crate) enum Request {
     Write(Extent),
     WriteZeroes(Extent, Unmap),
     Discard(Extent),
+    /// The buffer holds what is compared, then what is written.
+    CompareAndWrite(Extent),
+    Flush,
 }
 
 /// A request that has ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Done {
     pub(crate) key: u16,
-    pub(crate) is_success: bool,
+    pub(crate) end: End,
+}
+
+/// How a request has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Success,
+    /// Blocks do not hold what was compared: nothing was written.
+    Miscompare,
+    Failure,
+}
+
+impl End {
+    fn of(is_success: bool, is_miscompare: bool) -> Self {
+        match (is_success, is_miscompare) {
+            (true, _) => Self::Success,
+            (false, true) => Self::Miscompare,
+            (false, false) => Self::Failure,
+        }
+    }
 }
 
 /// One host's connections to the target. Nothing moves between the ends but by

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use block::testing::{LateVolume, Lateness};
-use block::{BlockSize, Status, Volume};
+use block::{BlockSize, Lba, Status, Volume};
 use brp::testing::{RdmaLink, TcpLink, TestTarget as BrpTarget};
 use iscsi::Digest;
 use iscsi::testing::TestTarget;
@@ -21,7 +21,9 @@ use volume::{ByteSize, Managed, ManagedVolume as _, RamVolume, VolumeSpec};
 
 use crate::host::{Host, PART_BLOCKS};
 use crate::model::Model;
-use crate::path::{BrpPath, Ends, IscsiPath, IserPath, NvmeRdmaPath, NvmeTcpPath, Path};
+use crate::path::{
+    BLOCK_BYTES, BrpPath, Ends, IscsiPath, IserPath, NvmeRdmaPath, NvmeTcpPath, Path,
+};
 
 /// How often something moves for each thing that a host does.
 const SHUFFLES_PER_STEP: usize = 8;
@@ -99,6 +101,12 @@ pub struct Report {
     pub reads_checked: u64,
     /// Writes, zeroings and deallocations that were acknowledged.
     pub writes_done: u64,
+    /// Compare-and-writes that wrote.
+    pub swaps_done: u64,
+    /// Compare-and-writes that found other blocks than they expected.
+    pub miscompares: u64,
+    /// Flushes that were acknowledged.
+    pub flushes_done: u64,
     /// Commands that ended with an error.
     pub failures: u64,
     /// Connections that were cut.
@@ -170,6 +178,7 @@ impl World {
     pub fn new(seed: u64, plan: Plan) -> Self {
         let (disk, target) = if plan.is_late {
             let late = Arc::new(LateVolume::new(BlockSize::B512, plan.hosts * PART_BLOCKS));
+            late.disk().keep_flushed();
             (Disk::Late(Arc::clone(&late)), Target::new(late))
         } else {
             let ram = ram_volume(plan.hosts * PART_BLOCKS * 512);
@@ -255,6 +264,9 @@ impl World {
         for host in &mut self.hosts {
             report.reads_checked += host.reads_checked;
             report.writes_done += host.writes_done;
+            report.swaps_done += host.swaps_done;
+            report.miscompares += host.miscompares;
+            report.flushes_done += host.flushes_done;
             report.failures += host.failures;
             report.cuts += host.cuts;
             host.cut(self.now, &mut self.model);
@@ -264,7 +276,13 @@ impl World {
                 assert_eq!(report.failures, 0, "a RAM volume fails no command");
                 ram.remove();
             }
-            Disk::Late(late) => assert_eq!(late.leases(), 0, "leases end with their connections"),
+            Disk::Late(late) => {
+                assert_eq!(late.leases(), 0, "leases end with their connections");
+                let flushed = late.disk().flushed().unwrap_or_default();
+                for (lba, block) in (0..).zip(flushed.chunks_exact(BLOCK_BYTES)) {
+                    self.model.check_flushed(Lba(lba), block);
+                }
+            }
         }
         report
     }

@@ -27,6 +27,9 @@ fn run(plan: impl Fn(Protocol) -> Plan) {
             let report = World::new(seed, plan).run();
             let is_enough = report.reads_checked > 200 && report.writes_done > 200;
             assert!(is_enough, "too little happened: {report:?}");
+            let has_all =
+                report.swaps_done > 0 && report.miscompares > 0 && report.flushes_done > 0;
+            assert!(has_all, "a kind of command is missing: {report:?}");
             assert!(report.cuts > 0, "no connection was cut: {report:?}");
             if plan.is_late {
                 assert!(report.failures > 0, "nothing failed: {report:?}");

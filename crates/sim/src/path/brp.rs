@@ -14,7 +14,7 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use session::{BufferRange, Buffers};
 
-use super::{AfterCut, BLOCK_BYTES, DEPTH, Done, Path, Request, SLOT_BYTES};
+use super::{AfterCut, BLOCK_BYTES, DEPTH, Done, End, Path, Request, SLOT_BYTES};
 
 /// How long the target keeps a session, in virtual ms: longer than a run.
 const HOLD_MS: u32 = 600_000;
@@ -79,6 +79,10 @@ fn command(key: u16, request: Request) -> HostCommand {
         Request::Write(extent) => host::write(extent, data(extent.blocks.0)),
         Request::WriteZeroes(extent, unmap) => host::write_zeroes(extent, unmap),
         Request::Discard(extent) => host::discard(extent),
+        Request::CompareAndWrite(extent) => {
+            host::compare_and_write(extent, data(2 * extent.blocks.0))
+        }
+        Request::Flush => host::flush(),
     }
 }
 
@@ -114,7 +118,10 @@ impl<L: Link> Path for BrpPath<L> {
             self.unanswered.remove(&outcome.tag);
             Done {
                 key: outcome.tag,
-                is_success: outcome.status == Status::Success,
+                end: End::of(
+                    outcome.status == Status::Success,
+                    outcome.status == Status::Miscompare,
+                ),
             }
         });
         done.collect()

@@ -9,11 +9,12 @@ use iscsi::initiator::{Session, SessionConfig};
 use iscsi::tcp::{SEND_LIST_MIN_BYTES, TargetSession};
 use iscsi::testing::{TestBackend, TestTarget};
 use rand::rngs::SmallRng;
-use scsi::host::{Command, CommandKey, Outcome, io};
+use scsi::SenseKey;
+use scsi::host::{Command, CommandFailure, CommandKey, Outcome, ReceivedSense, io};
 use session::{BufferRange, Buffers, SendList};
 
 use super::link::{HostEnd, Link};
-use super::{AfterCut, BLOCK_BYTES, DEPTH, Done, Path, Request, SLOT_BYTES};
+use super::{AfterCut, BLOCK_BYTES, DEPTH, Done, End, Path, Request, SLOT_BYTES};
 
 impl HostEnd for Session {
     type Outcome = Outcome;
@@ -84,7 +85,16 @@ pub(super) fn command(key: u16, request: Request, buffer: &mut [u8]) -> Command 
             let list = BufferRange::first(key, io::UNMAP_LIST_BYTES as u32);
             io::unmap(extent, list, &mut buffer[..io::UNMAP_LIST_BYTES])
         }
+        Request::CompareAndWrite(extent) => {
+            io::compare_and_write(extent, data(2 * extent.blocks.0))
+        }
+        Request::Flush => io::synchronize_cache(),
     }
+}
+
+/// Whether sense data say that COMPARE AND WRITE found something else (SBC-4 5.3).
+pub(super) fn is_miscompare(sense: ReceivedSense) -> bool {
+    sense.key == SenseKey::Miscompare as u8
 }
 
 impl Path for IscsiPath {
@@ -110,7 +120,13 @@ impl Path for IscsiPath {
     fn take_done(&mut self) -> Vec<Done> {
         let done = |outcome: Outcome| Done {
             key: outcome.key.0,
-            is_success: outcome.result.is_ok(),
+            end: End::of(
+                outcome.result.is_ok(),
+                match outcome.result {
+                    Err(CommandFailure::Status { sense, .. }) => sense.is_some_and(is_miscompare),
+                    _ => false,
+                },
+            ),
         };
         self.link.done.drain(..).map(done).collect()
     }

@@ -9,11 +9,11 @@ use iscsi::iser::wire::Tag;
 use iscsi::testing::{IserBed, IserInitiator, TestTarget};
 use rand::Rng;
 use rand::rngs::SmallRng;
-use scsi::host::Transfer;
+use scsi::host::{ReceivedSense, Transfer};
 use session::Session as _;
 
-use super::iscsi::command;
-use super::{AfterCut, DEPTH, Done, Path, Request, SLOT_BYTES};
+use super::iscsi::{command, is_miscompare};
+use super::{AfterCut, DEPTH, Done, End, Path, Request, SLOT_BYTES};
 
 /// Flags of a SCSI Command: F, R and W.
 const FINAL: u8 = 0x80;
@@ -99,7 +99,14 @@ impl Path for IserPath {
             }
             done.push(Done {
                 key,
-                is_success: answer.status() == (0, 0),
+                end: End::of(
+                    answer.status() == (0, 0),
+                    answer
+                        .segment
+                        .get(2..)
+                        .and_then(ReceivedSense::parse)
+                        .is_some_and(is_miscompare),
+                ),
             });
         }
         done

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use block::Completion;
-use nvme::host::Transfer;
+use nvme::host::{Command, Transfer};
 use nvme::testing::RdmaHost;
 use nvme::wire::fabrics::{Configuration, ConnectData, Property, PropertySqe};
 use nvme::wire::{Cid, Sqe};
 use rand::Rng;
 use rand::rngs::SmallRng;
-use session::{BufferRange, Session};
+use session::Session;
 
-use super::nvme_tcp::{Ends, command};
+use super::nvme_tcp::{Ends, Pairs, commands, second_of};
 use super::{AfterCut, DEPTH, Done, Path, Request, SLOT_BYTES};
 
 const ADMIN_ENTRIES: u16 = 32;
@@ -23,6 +23,9 @@ pub(crate) struct NvmeRdmaPath {
     io: RdmaHost,
     /// Capsules in flight to the target.
     outbox: VecDeque<Sqe>,
+    /// Commands that were not answered.
+    in_flight: usize,
+    pairs: Pairs,
 }
 
 impl NvmeRdmaPath {
@@ -44,8 +47,21 @@ impl NvmeRdmaPath {
             admin,
             io,
             outbox: VecDeque::new(),
+            in_flight: 0,
+            pairs: Pairs::default(),
         }
     }
+}
+
+/// The submission queue entry of a command, with its data in the host's memory.
+fn entry(id: u16, command: &Command) -> Sqe {
+    let mut sqe = command.sqe;
+    sqe.cid = id.into();
+    if let Transfer::ToHost(range) | Transfer::ToController(range) = command.transfer {
+        let start = usize::from(range.slot) * SLOT_BYTES + range.offset as usize;
+        sqe.sgl1 = RdmaHost::keyed(start, range.len_bytes as usize);
+    }
+    sqe
 }
 
 impl Path for NvmeRdmaPath {
@@ -60,29 +76,26 @@ impl Path for NvmeRdmaPath {
     }
 
     fn submit(&mut self, key: u16, request: Request) -> bool {
-        let command = command(key, request, self.buffer(key));
-        let mut sqe = command.sqe;
-        sqe.cid = key.into();
-        if let Transfer::ToHost(range) | Transfer::ToController(range) = command.transfer {
-            let BufferRange {
-                slot,
-                offset,
-                len_bytes,
-            } = range;
-            let start = usize::from(slot) * SLOT_BYTES + offset as usize;
-            sqe.sgl1 = RdmaHost::keyed(start, len_bytes as usize);
+        let (first, second) = commands(key, request, self.buffer(key));
+        let len = 1 + usize::from(second.is_some());
+        if self.in_flight + len > usize::from(DEPTH) {
+            return false;
         }
-        self.outbox.push_back(sqe);
+        self.in_flight += len;
+        self.outbox.push_back(entry(key, &first));
+        if let Some(second) = second {
+            self.outbox.push_back(entry(second_of(key), &second));
+            self.pairs.begin(key);
+        }
         true
     }
 
     fn take_done(&mut self) -> Vec<Done> {
-        let responses = self.io.responses().into_iter();
-        let done = responses.map(|response| Done {
-            key: response.cqe.cid.get(),
-            is_success: response.cqe.status().is_success(),
-        });
-        done.collect()
+        let responses = self.io.responses();
+        self.in_flight -= responses.len();
+        let cqes = responses.into_iter().map(|response| response.cqe);
+        cqes.filter_map(|cqe| self.pairs.end(cqe.cid.get(), cqe.status()))
+            .collect()
     }
 
     fn shuffle(&mut self, now: Instant, rng: &mut SmallRng) {

@@ -1,5 +1,6 @@
 //! NVMe/TCP: an admin queue and an I/O queue.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -12,14 +13,14 @@ use nvme::host::{
 use nvme::tcp::wire::Dgst;
 use nvme::tcp::{ControllerConfig, ControllerSession, HostConfig, HostSession};
 use nvme::testing::TestBackend;
-use nvme::wire::Nsid;
 use nvme::wire::fabrics::NqnField;
+use nvme::wire::{Nsid, Status, StatusCode};
 use rand::Rng;
 use rand::rngs::SmallRng;
 use session::SendList;
 
 use super::link::HostEnd;
-use super::{AfterCut, BLOCK_BYTES, DEPTH, Done, Path, Request, SLOT_BYTES};
+use super::{AfterCut, BLOCK_BYTES, DEPTH, Done, End, Path, Request, SLOT_BYTES};
 
 const NSID: Nsid = Nsid(1);
 
@@ -69,6 +70,7 @@ pub(crate) struct NvmeTcpPath {
     ends: Ends,
     admin: Link,
     stage: Stage,
+    pairs: Pairs,
 }
 
 impl NvmeTcpPath {
@@ -87,6 +89,7 @@ impl NvmeTcpPath {
             admin: link(now, &ends, 0, (4, 0), buffers),
             ends,
             stage: Stage::Admin(Box::new(setup)),
+            pairs: Pairs::default(),
         }
     }
 
@@ -150,7 +153,7 @@ fn link(
 ) -> Link {
     let host = HostSession::new(HostConfig {
         dgst: ends.dgst,
-        keys: depth,
+        keys: 2 * depth,
         in_flight_max: depth,
         in_capsule_max_bytes,
     });
@@ -170,10 +173,14 @@ fn name(host: u64) -> HostName {
     }
 }
 
-/// The NVMe command of a request; `buffer` is that of `key`.
-pub(super) fn command(key: u16, request: Request, buffer: &mut [u8]) -> nvme::host::Command {
+/// The NVMe command of a request, and the second one of a fused pair; `buffer` is that of `key`.
+pub(super) fn commands(
+    key: u16,
+    request: Request,
+    buffer: &mut [u8],
+) -> (nvme::host::Command, Option<nvme::host::Command>) {
     let data = |blocks: u64| BufferRange::first(key, (blocks as usize * BLOCK_BYTES) as u32);
-    match request {
+    let command = match request {
         Request::Read(extent) => io::read(NSID, extent, data(extent.blocks.0)),
         Request::Write(extent) => io::write(NSID, extent, data(extent.blocks.0)),
         Request::WriteZeroes(extent, unmap) => io::write_zeroes(NSID, extent, unmap),
@@ -181,6 +188,51 @@ pub(super) fn command(key: u16, request: Request, buffer: &mut [u8]) -> nvme::ho
             let list = BufferRange::first(key, 16);
             io::deallocate(NSID, extent, list, &mut buffer[..16])
         }
+        Request::Flush => io::flush(NSID),
+        Request::CompareAndWrite(extent) => {
+            let expected = data(extent.blocks.0);
+            let new = BufferRange {
+                offset: expected.len_bytes,
+                ..expected
+            };
+            let [first, second] = io::compare_and_write(NSID, extent, expected, new);
+            return (first, Some(second));
+        }
+    };
+    (command, None)
+}
+
+/// The command identifier of the second command of a fused pair.
+pub(super) const fn second_of(key: u16) -> u16 {
+    key + DEPTH
+}
+
+/// Fused pairs in flight, by key, with the end of the half that has ended.
+#[derive(Default)]
+pub(super) struct Pairs(BTreeMap<u16, Option<End>>);
+
+impl Pairs {
+    /// A pair was sent.
+    pub(super) fn begin(&mut self, key: u16) {
+        self.0.insert(key, None);
+    }
+
+    /// The request of which a command has ended, unless it is half of a pair whose other half has not.
+    pub(super) fn end(&mut self, id: u16, status: Status) -> Option<Done> {
+        let key = id % DEPTH;
+        let is_miscompare = status.code() == Some(StatusCode::CompareFailure);
+        let end = End::of(status.is_success(), is_miscompare);
+        let Some(other) = self.0.get_mut(&key) else {
+            return Some(Done { key, end });
+        };
+        let other = other.replace(end)?;
+        self.0.remove(&key);
+        let end = match (other, end) {
+            (End::Success, End::Success) => End::Success,
+            (End::Miscompare, _) | (_, End::Miscompare) => End::Miscompare,
+            _ => End::Failure,
+        };
+        Some(Done { key, end })
     }
 }
 
@@ -203,17 +255,28 @@ impl Path for NvmeTcpPath {
 
     fn submit(&mut self, key: u16, request: Request) -> bool {
         let io = self.up();
-        let command = command(key, request, io.buffers.slot_mut(key));
-        let taken = io.host.submit(CommandKey(key), &command, &io.buffers);
-        taken.is_ok()
+        let (first, second) = commands(key, request, io.buffers.slot_mut(key));
+        if io.host.room() < 1 + u16::from(second.is_some()) {
+            return false;
+        }
+        let halves = [(key, Some(first)), (second_of(key), second)];
+        for (key, command) in halves {
+            if let Some(command) = command {
+                let taken = io.host.submit(CommandKey(key), &command, &io.buffers);
+                taken.expect("there is room");
+            }
+        }
+        if second.is_some() {
+            self.pairs.begin(key);
+        }
+        true
     }
 
     fn take_done(&mut self) -> Vec<Done> {
-        let done = |outcome: Outcome| Done {
-            key: outcome.key.0,
-            is_success: outcome.status.is_success(),
-        };
-        self.up().done.drain(..).map(done).collect()
+        let done = std::mem::take(&mut self.up().done);
+        let done = done.into_iter();
+        done.filter_map(|outcome| self.pairs.end(outcome.key.0, outcome.status))
+            .collect()
     }
 
     fn shuffle(&mut self, now: Instant, rng: &mut SmallRng) {
