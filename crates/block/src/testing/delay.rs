@@ -1,12 +1,13 @@
 //! Checks that other peers do not delay commands.
 
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// The most that a round trip may take beside other peers, as a multiple of its time alone, at
 /// [`PERCENTILE`].
 const FACTOR_MAX: u32 = 10;
-/// The least limit: on a busy machine, a process waits this long for a processor.
-const LIMIT_MIN: Duration = Duration::from_millis(60);
+/// The least limit: on a busy machine, a process waits this long for a processor, now and then.
+const LIMIT_MIN: Duration = Duration::from_millis(5);
 /// The slowest tenth is ignored, because a busy machine may delay any round trip.
 const PERCENTILE: usize = 90;
 /// The number of round trips in a measurement of one peer alone.
@@ -14,6 +15,8 @@ const ROUND_TRIPS: usize = 50;
 /// The most measurements of one peer alone: during the first ones, the machine may have been less
 /// busy than during the round trips beside the other peers.
 const MEASUREMENTS_MAX: usize = 8;
+/// The time between two measurements, in which what else the machine does changes.
+const PAUSE: Duration = Duration::from_millis(250);
 
 /// Asserts that round trips beside other peers took at most a bounded multiple of their time alone.
 ///
@@ -27,15 +30,17 @@ pub fn assert_not_delayed(beside: &[Duration], mut round_trip: impl FnMut()) {
     );
     let beside = percentile(beside.to_vec());
     let mut limit = LIMIT_MIN;
-    for _ in 0..MEASUREMENTS_MAX {
-        if beside <= limit {
-            return;
+    for measurement in 0..MEASUREMENTS_MAX {
+        if measurement > 0 {
+            thread::sleep(PAUSE);
         }
         let alone = (0..ROUND_TRIPS).map(|_| timed(&mut round_trip)).collect();
         limit = limit.max(FACTOR_MAX * percentile(alone));
+        if beside <= limit {
+            return;
+        }
     }
-    assert!(
-        beside <= limit,
+    panic!(
         "a tenth of the round trips took {beside:?} or longer beside other peers; {limit:?} is allowed"
     );
 }
@@ -66,11 +71,11 @@ mod tests {
     #[test]
     fn what_is_as_slow_alone_is_no_delay() {
         let beside = [2 * LIMIT_MIN; 10];
-        assert_not_delayed(&beside, || std::thread::sleep(LIMIT_MIN / 4));
+        assert_not_delayed(&beside, || thread::sleep(LIMIT_MIN / 4));
     }
 
     #[test]
-    #[should_panic(expected = "took 120ms or longer beside other peers; 60ms is allowed")]
+    #[should_panic(expected = "took 10ms or longer beside other peers; 5ms is allowed")]
     fn what_is_fast_alone_is_delayed() {
         assert_not_delayed(&[2 * LIMIT_MIN; 10], || ());
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
-use block::testing::Turn;
+use block::testing::{Turn, assert_not_delayed, timed};
 use block::{Access, Blocks, Extent, Lba, OpKind, Unmap};
 use brp::wire::{LoginStatus, Operation as WireOperation, Status, Violation};
 use initiator::{
@@ -44,7 +44,15 @@ impl Fixture {
     }
 
     fn over(transport: Transport) -> Self {
-        let turn = Turn::shared();
+        Self::at(Turn::shared(), transport)
+    }
+
+    /// The same for a test that bounds a delay.
+    fn alone(transport: Transport) -> Self {
+        Self::at(Turn::alone(), transport)
+    }
+
+    fn at(turn: Turn, transport: Transport) -> Self {
         let spec = VolumeSpec::thin(ByteSize(64 * MIB));
         let config = ServerConfig {
             rdma_threads: Some(1),
@@ -405,7 +413,7 @@ fn a_portal_cannot_ask_for_proof() {
 /// Peers that break the protocol or never finish get a FAULT, and others notice nothing.
 #[test]
 fn hostile_peers_are_disconnected_and_disturb_nobody() {
-    let fixture = Fixture::new();
+    let fixture = Fixture::alone(Transport::Brp);
     let (_device, mut queue) = fixture.attach("");
     let mut raw = Raw::connect(fixture.address());
     raw.send(b"GET / HTTP/1.1\r\n\r\n");
@@ -430,11 +438,20 @@ fn hostile_peers_are_disconnected_and_disturb_nobody() {
         }
         stalled.push(raw);
     }
-    fill(&mut queue, 5, 8);
-    run(&mut queue, Operation::Write, 0, 8).expect("write");
-    assert!(reads(&mut queue, 5, 0, 8));
+    let mut round_trip = || writes_and_reads(&mut queue, 8);
+    let beside: Vec<_> = (0..BESIDE).map(|_| timed(&mut round_trip)).collect();
     let used_before = fixture.server.capacity().used_bytes;
     drop(stalled);
     wait_until(|| fixture.server.portals()[0].connections == 1);
     assert!(fixture.server.capacity().used_bytes < used_before);
+    assert_not_delayed(&beside, round_trip);
+}
+
+/// Round trips of a host beside hostile peers.
+const BESIDE: usize = 30;
+
+fn writes_and_reads(queue: &mut Queue, blocks: u64) {
+    fill(queue, 5, blocks as usize);
+    run(queue, Operation::Write, 0, blocks).expect("write");
+    assert!(reads(queue, 5, 0, blocks));
 }

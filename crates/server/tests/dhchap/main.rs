@@ -27,8 +27,8 @@ use initiator::{
 use nvme::auth::{AuthStep, Concatenation, HostAuth};
 use server::{
     AllowedHost, ByteSize, DhChapDefinition, DhChapHash, DhChapSecret, DhGroup, DhGroupPolicy,
-    HostDefinition, HostPolicy, PortalAuth, PortalDefinition, Server, TlsPolicy, ToldBy, Transport,
-    VolumeSpec,
+    HostDefinition, HostPolicy, PortalAuth, PortalDefinition, Server, ServerError, TlsPolicy,
+    ToldBy, Transport, VolumeSpec,
 };
 
 const MIB: u64 = 1 << 20;
@@ -49,8 +49,16 @@ struct Fixture {
 impl Fixture {
     /// A server with a volume that one host may use, which has to prove a secret.
     fn new(hash: Option<DhChapHash>, group: DhGroupPolicy) -> Self {
+        Self::at(Turn::shared(), hash, group)
+    }
+
+    /// The same for a test that bounds a delay.
+    fn alone(hash: Option<DhChapHash>, group: DhGroupPolicy) -> Self {
+        Self::at(Turn::alone(), hash, group)
+    }
+
+    fn at(turn: Turn, hash: Option<DhChapHash>, group: DhGroupPolicy) -> Self {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
-        let turn = Turn::shared();
         let config = fixture::config(1, 256 * MIB);
         let server = fixture::start(config, "rd0", &VolumeSpec::thin(ByteSize(16 * MIB)));
         server
@@ -111,6 +119,12 @@ impl Fixture {
         let queue = device.take_queues().remove(0);
         (device, queue)
     }
+}
+
+/// Asserts that the server rejected what a host proved.
+fn assert_rejected(attached: Result<(), String>) {
+    let error = attached.expect_err("it is rejected");
+    assert!(error.contains("rejected the authentication"), "{error}");
 }
 
 impl Drop for Fixture {
@@ -249,7 +263,7 @@ fn a_secret_is_changed_while_two_are_valid() {
     assert_eq!(fixture.try_tcp(&new), Ok(()));
     let one = host(None, DhGroupPolicy::NoGroup, 3);
     fixture.server.change_host(one).expect("changes");
-    assert!(fixture.try_tcp(&old).is_err());
+    assert_rejected(fixture.try_tcp(&old));
     assert_eq!(fixture.try_tcp(&new), Ok(()));
     read(&mut queue).expect("a session goes on with the secret that it began with");
 }
@@ -329,7 +343,8 @@ fn authentication_is_required_only_where_there_is_one() {
         auth: PortalAuth::Required,
         ..fixture::portal(Transport::NvmeTcp, ([192, 0, 2, 1], 4420))
     };
-    assert!(fixture.server.add_referral(referral).is_err());
+    let refused = fixture.server.add_referral(referral);
+    assert!(matches!(refused, Err(ServerError::NoAuthentication(of)) if of == referral));
 }
 
 #[test]
