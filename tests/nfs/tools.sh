@@ -21,7 +21,7 @@ done
 name=$(printf 'n%.0s' {1..255})
 nfs-cp "$(url /db/1048576)" "$(url "/db/$name")" > "$WORK/out" 2>&1 || fail "$(cat "$WORK/out")"
 nfs-cat "$(url "/db/$name")" | cmp - "$WORK/1048576" || fail "the copy is another"
-! nfs-cp "$WORK/1" "$(url "/db/${name}n")" > "$WORK/out" 2>&1 || fail "a name of 256 bytes was accepted"
+refused NFS3ERR_NAMETOOLONG nfs-cp "$WORK/1" "$(url "/db/${name}n")"
 
 # Both sides count the same.
 written=$((0 + 1 + 4095 + 4096 + 4097 + 2 * 1048576 + 10485761))

@@ -197,5 +197,5 @@ fn secrets_change_while_many_hosts_authenticate() {
     }
     // The last change counts.
     assert_eq!(fixture.try_tcp(&new), Ok(()));
-    assert!(fixture.try_tcp(&old).is_err());
+    assert_rejected(fixture.try_tcp(&old));
 }

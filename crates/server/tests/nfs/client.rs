@@ -28,6 +28,8 @@ pub const EXPORT: u32 = 5;
 pub const OK: u32 = 0;
 pub const NOENT: u32 = 2;
 pub const ACCES: u32 = 13;
+pub const NOTDIR: u32 = 20;
+pub const INVAL: u32 = 22;
 pub const ROFS: u32 = 30;
 pub const STALE: u32 = 70;
 /// NFS3ERR_JUKEBOX.

@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+use super::client::{INVAL, NOTDIR};
 use super::*;
 
 const SEARCH_TRIES_MAX: u32 = 100;
@@ -82,16 +83,16 @@ fn clients_do_not_leave_a_directory() {
     let (mut client, root) = it.mounted("/pub");
     for link in ["up", "root"] {
         let link = client.lookup(&root, link).expect("the link itself");
-        assert!(client.lookup(&link, "secret").is_err());
-        assert!(client.lookup(&link, "etc").is_err());
-        assert!(client.create(&link, "new").is_err());
+        assert_eq!(client.lookup(&link, "secret"), Err(NOTDIR));
+        assert_eq!(client.lookup(&link, "etc"), Err(NOTDIR));
+        assert_eq!(client.create(&link, "new"), Err(NOTDIR));
     }
     assert_eq!(client.lookup(&root, ".."), Ok(root.clone()));
     for name in ["../secret", "/etc", "up/secret", "a\0b", ""] {
-        assert!(client.lookup(&root, name).is_err(), "{name:?}");
-        assert!(client.create(&root, name).is_err(), "{name:?}");
+        assert_eq!(client.lookup(&root, name), Err(ACCES), "{name:?}");
+        assert_eq!(client.create(&root, name), Err(ACCES), "{name:?}");
     }
-    assert!(it.mounted_path("/pub/up").is_err());
+    assert_eq!(it.mounted_path("/pub/up"), Err(NOTDIR));
     assert!(!folder.0.join("new").exists());
 }
 
@@ -127,7 +128,7 @@ fn a_directory_that_was_missing_at_the_start_is_served_once_it_is_there() {
         problem.contains("does not exist; choose an existing directory"),
         "{problem}"
     );
-    assert!(it.mounted_path("/late").is_err());
+    assert_eq!(it.mounted_path("/late"), Err(NOENT));
     assert!(it.mounted_path("/db").is_ok(), "others are served");
     assert_eq!(it.server.retry_shares(), []);
     it.server.change_share(late).expect("still unavailable");
@@ -155,9 +156,9 @@ fn special_files_are_neither_opened_nor_waited_for() {
     for name in ["fifo", "socket"] {
         let file = client.lookup(&root, name).expect("it is listed");
         assert_eq!(client.getattr(&file), 0);
-        // Whoever opened a pipe for reading would wait for its writer.
-        assert!(client.read(&file, 0, 100).is_err(), "{name}");
-        assert!(client.write(&file, 0, b"data").is_err(), "{name}");
+        // Opening a pipe for reading would wait for its writer.
+        assert_eq!(client.read(&file, 0, 100), Err(INVAL), "{name}");
+        assert_eq!(client.write(&file, 0, b"data"), Err(INVAL), "{name}");
     }
 }
 
