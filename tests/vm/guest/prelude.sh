@@ -38,12 +38,26 @@ eventually() {
   done
 }
 
-# refused COMMAND...: it must fail; its message is shown.
+# refused REASON COMMAND...: the command must fail, and its output, which is shown, must match the extended regular expression
+# REASON, whose case does not count.
 refused() {
   local status=0
-  "$@" || status=$?
+  "${@:2}" > /tmp/refused.out 2>&1 || status=$?
+  cat /tmp/refused.out
   [ "$status" != 0 ] || {
-    echo "was not refused: $*" >&2
+    echo "was not refused: ${*:2}" >&2
+    return 1
+  }
+  grep -qiE -- "$1" /tmp/refused.out || {
+    echo "failed without the reason \"$1\": ${*:2}" >&2
+    return 1
+  }
+}
+
+# not CHECK...: the check must fail. A command that is to be rejected needs a reason: refused.
+not() {
+  ! "$@" || {
+    echo "should not be: $*" >&2
     return 1
   }
 }
@@ -82,7 +96,7 @@ io_started() {
 io_rounds() {
   local name=$1 status=0 is_last=''
   shift
-  # Linux's nvme-tcp sends in the context of whoever submits, without MSG_NOSIGNAL: a connection that has just broken gives SIGPIPE to a
+  # Linux's nvme-tcp sends in the context of the submitter, without MSG_NOSIGNAL: a connection that has just broken gives SIGPIPE to a
   # process that only wrote to a disk, and ends it.
   trap '' PIPE
   until [ "$status$is_last" != 0 ]; do
@@ -160,7 +174,8 @@ cut_off() {
   job=$!
   eventually 60 is_busy "$device"
   "$@"
-  refused wait "$job"
+  not wait "$job"
+  grep 'io_u error' /tmp/cut.out
 }
 
 # holds_a_tree DEVICE MKFS...: a tree is copied to a new file system, and the same after it was mounted again.

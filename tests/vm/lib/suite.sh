@@ -164,7 +164,7 @@ guest_script() {
   cat
 }
 
-# A test calls this when the peer at hand can't do what it asks.
+# A test calls this when the peer at hand cannot do what it asks.
 skip() {
   echo "skip: $*"
   exit "$SUITE_SKIP_STATUS"

@@ -42,7 +42,7 @@ E
   guest << 'E'
 iscsiadm -m node --logout
 iscsiadm -m node -o delete
-refused iscsiadm -m session
+refused 'no active sessions' iscsiadm -m session
 same "$(lsscsi -t)" "" "disks left"
 E
   [ "$(peer_session_count)" = 0 ]
@@ -73,9 +73,8 @@ E
 test_an_unknown_target_is_refused() {
   guest << 'E'
 record "$IQN-nowhere" "$PEER_A"
-refused node "$IQN-nowhere" "$PEER_A" --login > /tmp/out 2>&1
+refused 'non-retryable iscsi login failure' node "$IQN-nowhere" "$PEER_A" --login
 node "$IQN-nowhere" "$PEER_A" -o delete
-cat /tmp/out
 E
 }
 
@@ -88,7 +87,7 @@ for round in 1 2 3 4 5 6 7 8 9 10; do
   node "$IQN" "$PEER_A" --login > /dev/null
   node "$IQN" "$PEER_A" --logout > /dev/null
 done
-refused iscsiadm -m session
+refused 'no active sessions' iscsiadm -m session
 node "$IQN" "$PEER_A" -o delete
 E
   after=$(peer_descriptors)

@@ -15,7 +15,7 @@ verified small "$(disk 0)" --rw=randwrite --bsrange=512-16k --blockalign=512 --i
 verified large "$(disk 0)" --rw=write --bs=512k --iodepth=4 --size=8m
 blkdiscard "$(disk 0)"
 detach "$IQN"
-refused grep -iE 'digest error|digest failed' <(dmesg)
+not grep -iE 'digest error|digest failed' <(dmesg)
 E
 }
 

@@ -56,7 +56,7 @@ verified added "$(disk 2)" --rw=randwrite --bs=16k --iodepth=8 --size=4m
 E
   peer_namespace_remove "$IQN" 2
   guest << 'E'
-refused dd if="$(disk 2)" of=/dev/null bs=4k count=1 iflag=direct status=none
+refused 'remote i/o error|input/output error' dd if="$(disk 2)" of=/dev/null bs=4k count=1 iflag=direct status=none
 echo 1 > "/sys/block/$(basename "$(disk 2)")/device/delete"
 no_device "$(session "$IQN")" 2
 disk 0
@@ -67,7 +67,7 @@ E
 test_locked_volume_refuses_writes() {
   peer_volume_lock disk
   guest << 'E'
-refused dd if=/dev/zero of="$(disk 0)" bs=4k count=1 oflag=direct status=none
+refused 'operation not permitted|remote i/o error' dd if=/dev/zero of="$(disk 0)" bs=4k count=1 oflag=direct status=none
 dd if="$(disk 0)" of=/dev/null bs=4k count=1 iflag=direct status=none
 E
   peer_volume_unlock disk

@@ -45,7 +45,7 @@ by_iser "$(session "$IQN")"
 verified over-rdma "$(disk 0)" --rw=randwrite --bs=4k --iodepth=8 --size=1m
 detach "$IQN"
 IFACE=default attach "$IQN" "$PEER_A"
-refused by_iser "$(session "$IQN")"
+not by_iser "$(session "$IQN")"
 verified over-tcp "$(disk 0)" --rw=randwrite --bs=4k --iodepth=8 --size=1m
 detach "$IQN"
 G
@@ -55,9 +55,8 @@ G
 
 test_an_unknown_target_is_refused() {
   guest << 'G'
-refused record_and_login "$IQN-nowhere" "$PEER_A" > /tmp/out 2>&1
+refused 'non-retryable iscsi login failure' record_and_login "$IQN-nowhere" "$PEER_A"
 node "$IQN-nowhere" "$PEER_A" -o delete
-cat /tmp/out
 G
 }
 
@@ -70,7 +69,7 @@ for round in {1..8}; do
   node "$IQN" "$PEER_A" --login > /dev/null
   node "$IQN" "$PEER_A" --logout > /dev/null
 done
-refused iscsiadm -m session
+refused 'no active sessions' iscsiadm -m session
 node "$IQN" "$PEER_A" -o delete
 G
   after=$(peer_descriptors)

@@ -22,12 +22,12 @@ chap_login() {
     "node.session.auth.password=$2" node.session.auth.username_in=ours "node.session.auth.password_in=$3"
   node "$CLOSED" "$PEER_A" --login
 }
-refused record_and_login "$CLOSED" "$PEER_A"
+refused 'authorization failure' record_and_login "$CLOSED" "$PEER_A"
 node "$CLOSED" "$PEER_A" -o delete
 IFACE=second
-refused record_and_login "$CLOSED" "$PEER_A"
-refused chap_login alice not-the-secret-at-all "$BACK"
-refused chap_login alice "$SECRET" not-that-of-the-target
+refused 'authorization failure' record_and_login "$CLOSED" "$PEER_A"
+refused 'authorization failure' chap_login alice not-the-secret-at-all "$BACK"
+refused 'non-retryable iscsi login failure|authorization failure' chap_login alice "$SECRET" not-that-of-the-target
 not_attached "$CLOSED"
 chap_login alice "$SECRET" "$BACK"
 disk=$(eventually 15 device "$(session "$CLOSED" "$PEER_A" second)" 0)

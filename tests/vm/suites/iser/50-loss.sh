@@ -61,7 +61,7 @@ io_started registered "$(disk 0)" verified_for_a_while registered "$(disk 0)"
 disturbed loss 100%
 lost() { ! logged_in "$session"; }
 eventually 40 lost
-# What the target has under way then may be nothing.
+# The target may have nothing in flight then.
 netem_counts drops eth0
 undisturbed
 eventually 60 logged_in "$session"

@@ -1,6 +1,6 @@
 # libiscsi's tools over the user-space verbs of rdma_rxe. Its conformance suite ends itself over iSER, by an invalid pointer to
 # free(): libiscsi (1.19.0 to 1.20.3) puts read buffers of other lengths among the small ones that it keeps for later, and writes
-# beyond them then; its commit 2934d64 mends that. With LIBISCSI_CACHE_ALLOCATIONS=0 the suite gets to its first write: before
+# beyond them then; its commit 2934d64 fixes that. With LIBISCSI_CACHE_ALLOCATIONS=0 the suite gets to its first write: before
 # 1.20.0 (commit dfbc669) libiscsi announces immediate data over iSER (DataSegmentLength) and sends none, so the message is
 # shorter than it says, the connection is ended, and the suite does not connect again.
 # shellcheck shell=bash

@@ -26,13 +26,13 @@ test_a_host_moves_to_tcp_at_the_same_portal_and_back_under_io() {
   guest << 'G'
 paths_become active 2 60
 by_iser "$(session "$IQN" "$PEER_A" iser)"
-refused by_iser "$(session "$IQN" "$PEER_A" default)"
+not by_iser "$(session "$IQN" "$PEER_A" default)"
 io_started host-moves "$(disk 0)" verified_for_a_while host-moves "$(map)"
 G
   daemon portal set "$PORTAL_TCP" --rdma off --force
   guest << 'G'
 paths_become failed 1 40
-refused logged_in "$(session "$IQN" "$PEER_A" iser)"
+not logged_in "$(session "$IQN" "$PEER_A" iser)"
 disk=$(device "$(session "$IQN" "$PEER_A" default)" 0)
 eventually 20 serves_more "$disk" "$(served "$disk")"
 G

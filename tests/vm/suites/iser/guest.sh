@@ -2,7 +2,7 @@
 # shellcheck shell=bash disable=SC2154,SC2034
 
 # register_not, register_memory: ib_iser registers no memory for commands whose data are in one piece; or it does, as when it is
-# loaded first. rdma_rxe of Linux 6.12 can't send packets again while it registers memory: a retry registers again what is
+# loaded first. rdma_rxe of Linux 6.12 cannot send packets again while it registers memory: a retry registers again what is
 # registered, and its queue pair fails without a word. It does so when packets are lost, and when either end is slow.
 register_not() {
   rmmod ib_iser
@@ -18,7 +18,7 @@ by_iser() {
 }
 
 # Since the kernel's log was cleared: neither a command nor a connection.
-nothing_was_lost() { refused grep -E 'connection[0-9:]* .*error|I/O error|iser: .*(fail|error)|abort|reset' <(dmesg); }
+nothing_was_lost() { not grep -E 'connection[0-9:]* .*error|I/O error|iser: .*(fail|error)|abort|reset' <(dmesg); }
 
 # record_and_login TARGET ADDRESS
 record_and_login() {

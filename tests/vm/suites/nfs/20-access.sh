@@ -8,31 +8,31 @@ test_permissions_of_users() {
   guest << 'E'
 cd /mnt/db
 chmod 755 .
-fails_with "Permission denied" as_user touch mine
+refused "Permission denied" as_user touch mine
 mkdir -m 1777 shared
 as_user touch shared/of-user
 same "$(stat -c %u:%g shared/of-user)" "$USER_ID:$USER_ID" "owner"
 touch shared/of-root
-fails_with "not permitted" as_user rm -f shared/of-root
+refused "not permitted" as_user rm -f shared/of-root
 echo secret > shared/secret
 chmod 600 shared/secret
-fails_with "Permission denied" as_user cat shared/secret
+refused "Permission denied" as_user cat shared/secret
 chown "$USER_ID" shared/secret
 as_user cat shared/secret
-fails_with "not permitted" as_user chown 0 shared/secret
+refused "not permitted" as_user chown 0 shared/secret
 rm -r shared
 E
 }
 
 test_root_is_squashed() {
-  guest <<< 'mounted squashed; fails_with "Permission denied" touch /mnt/squashed/of-root'
+  guest <<< 'mounted squashed; refused "Permission denied" touch /mnt/squashed/of-root'
   daemon share set squashed --options no_root_squash
   guest <<< 'chmod 1777 /mnt/squashed'
   daemon share set squashed --options root_squash
   guest << 'E'
 touch /mnt/squashed/of-root
 same "$(stat -c %u:%g /mnt/squashed/of-root)" 65534:65534 "owner"
-fails_with "not permitted" chown 0 /mnt/squashed/of-root
+refused "not permitted" chown 0 /mnt/squashed/of-root
 umount /mnt/squashed
 E
 }
@@ -41,8 +41,8 @@ test_a_read_only_share_refuses_writes() {
   guest <<< 'echo content > /mnt/db/file'
   daemon share set db --options ro
   guest << 'E'
-fails_with "Read-only file system" touch /mnt/db/late
-fails_with "Read-only file system" rm /mnt/db/file
+refused "Read-only file system" touch /mnt/db/late
+refused "Read-only file system" rm /mnt/db/file
 same "$(cat /mnt/db/file)" content "the file"
 E
   daemon share set db --options rw
@@ -50,16 +50,16 @@ E
 }
 
 test_an_address_that_is_not_allowed_is_refused() {
-  guest <<< 'fails_with "access denied" mounted others'
+  guest <<< 'refused "access denied" mounted others'
   daemon share set db --client 192.0.2.0/24
-  guest <<< 'fails_with "Permission denied" touch /mnt/db/denied'
+  guest <<< 'refused "Permission denied" touch /mnt/db/denied'
   daemon share set db --client 10.77.0.0/24
   guest <<< 'touch /mnt/db/allowed; rm /mnt/db/allowed'
 }
 
 test_a_port_that_anybody_may_use_is_refused() {
   guest << 'E'
-fails_with "access denied" mounted squashed noresvport
+refused "access denied" mounted squashed noresvport
 E
   daemon share set squashed --options insecure
   guest <<< 'mounted squashed noresvport; umount /mnt/squashed'

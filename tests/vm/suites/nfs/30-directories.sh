@@ -33,7 +33,7 @@ for at in files old; do
     "$(find "$TREE" -printf '%m %y %s %P\n' | sort | grep -v ' d ' | md5sum)" "modes, kinds and lengths"
   rm -r "/mnt/$at/tree"
 done
-refused ls /mnt/old/tree
+refused "no such file" ls /mnt/old/tree
 E
   [ -z "$(ls "$FILES")" ]
 }
@@ -100,18 +100,18 @@ locker_up
 mounted4 4.1 files other
 echo content > /mnt/files/locked
 lock_held w 0 10 /mnt/files/locked
-refused locker try w 0 10 /mnt/other/locked
+not locker try w 0 10 /mnt/other/locked
 E
   peer_crash
   guest << 'E'
 # Until both are back nobody gets a new lock, and then the first still has its own.
 stat -f /mnt/files > /tmp/back
-refused locker try w 0 10 /mnt/other/locked
+not locker try w 0 10 /mnt/other/locked
 locker try w 10 10 /mnt/other/locked
 pgrep -x locker
 killall locker
 eventually 20 locker try w 0 10 /mnt/other/locked
-refused grep -i "reclaim failed" <(dmesg)
+not grep -i "reclaim failed" <(dmesg)
 umount /mnt/other
 rm /mnt/files/locked
 E
@@ -124,7 +124,7 @@ test_a_missing_directory_is_unavailable_until_it_is_back() {
   daemon_launch
   shown files .problem | tee /dev/stderr | grep -F "does not exist; choose an existing directory"
   [ "$(daemon --json share show db | jq -r .problem)" = null ]
-  guest <<< 'refused cat /mnt/old/file'
+  guest <<< 'refused "stale file handle" cat /mnt/old/file'
   mv "$FILES.away" "$FILES"
   guest << 'E'
 eventually 60 test -s /mnt/old/file

@@ -21,7 +21,7 @@ diff -r "$TREE" /mnt/db/tree
 ln -s "tree/Berlin" /mnt/rdma/link
 same "$(readlink /mnt/db/link)" tree/Berlin "path"
 rm -r /mnt/rdma/tree
-refused ls /mnt/rdma/tree
+refused "no such file" ls /mnt/rdma/tree
 E
 }
 

@@ -56,17 +56,17 @@ echo content > /mnt/found/locked
 for file in /mnt/other/locked /mnt/four/locked; do
   exec 5<> /mnt/found/locked 6<> $file
   flock -x 5
-  refused flock -s -n 6
+  not flock -s -n 6
   flock -s 5
   flock -s -n 6
-  refused flock -x -n 6
+  not flock -x -n 6
   flock -u 5
   flock -x -n 6
-  refused flock -s -n 5
+  not flock -s -n 5
   exec 5>&- 6>&-
   # The program that holds a part is killed.
   lock_held w 10 10 /mnt/found/locked
-  refused locker try w 0 0 $file
+  not locker try w 0 0 $file
   locker try w 0 10 $file
   kill -KILL $!
   wait $! || :

@@ -76,13 +76,6 @@ again() {
 # as_user COMMAND...: as one who owns nothing here.
 as_user() { setpriv --reuid "$USER_ID" --regid "$USER_ID" --clear-groups "$@"; }
 
-# fails_with WORDS COMMAND...: the command fails and says so.
-fails_with() {
-  refused "${@:2}" 2> /tmp/failed || return
-  cat /tmp/failed
-  grep -F "$1" /tmp/failed
-}
-
 # verified_file NAME FILE [FIO_ARGUMENT]...: writes, reads back and compares, through the page cache unless --direct=1.
 verified_file() {
   fio --name="$1" --filename="$2" --ioengine=psync --verify=crc32c --verify_fatal=1 --do_verify=1 --randseed=7 --fallocate=none \

@@ -98,7 +98,7 @@ is_served() { [ "$(ramport_here --json session ls | jq length)" -gt 0 ]; }
 bench=$!
 eventually 20 is_served
 adapter_away rxe0 "$HERE"
-refused is_served
+not is_served
 adapter_back rxe0 eth0 "$HERE"
 eventually 20 is_served
 kill -INT "$bench"

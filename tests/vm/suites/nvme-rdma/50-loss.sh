@@ -65,7 +65,7 @@ disturbed loss 100%
 back() { live $(controllers); }
 lost() { ! back; }
 eventually 40 lost
-# What the target has under way then may be nothing.
+# The target may have nothing in flight then.
 netem_counts drops eth0
 undisturbed
 eventually 60 back

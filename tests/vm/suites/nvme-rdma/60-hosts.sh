@@ -36,9 +36,14 @@ test_a_host_that_is_not_allowed_is_refused() {
   peer_target_create "$NQN-closed" "$HOST_2"
   peer_namespace_add "$NQN-closed" 1 closed
   guest << 'E'
-refused nvme connect -t rdma -a "$PEER_A" -s "$PORT" -n "$NQN-closed"
-refused nvme connect -t rdma -a "$PEER_A" -s "$PORT" -n "$NQN-none"
-refused nvme connect -t rdma -a "$PEER_A" -s 4421 -n "$NQN"
+rejected() { refused 'could not add new controller' nvme connect -t rdma -a "$PEER_A" "$@"; }
+dmesg --clear
+rejected -s "$PORT" -n "$NQN-closed"
+dmesg | grep -F "$NQN-closed is not allowed"
+rejected -s "$PORT" -n "$NQN-none"
+dmesg | grep -F "Connect Invalid Data Parameter, subsysnqn \"$NQN-none\""
+rejected -s 4421 -n "$NQN"
+dmesg | grep -F 'Connect rejected: status 8 (invalid service ID)'
 E
   peer_target_remove "$NQN-closed"
   daemon volume remove closed --force

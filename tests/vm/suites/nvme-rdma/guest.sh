@@ -2,7 +2,7 @@
 # shellcheck shell=bash disable=SC2154,SC2034
 
 # register_not, register_memory: nvme-rdma registers no memory for commands whose data are in one piece; or it does, as when it is
-# loaded first. rdma_rxe of Linux 6.12 can't send packets again while it registers memory: a retry registers again what is
+# loaded first. rdma_rxe of Linux 6.12 cannot send packets again while it registers memory: a retry registers again what is
 # registered, and its queue pair fails without a word. It does so when packets are lost, and when either end is slow.
 register_not() {
   rmmod nvme_rdma
@@ -26,7 +26,7 @@ bond_up() {
   eventually 5 rxe_is_active rxe-bond
 }
 
-# bond_moves_to LINK: which RDMA's connection manager tells whoever uses the address.
+# bond_moves_to LINK: which RDMA's connection manager reports to users of the address.
 bond_moves_to() {
   local before
   before=$(cat /sys/class/net/bond0/address)
@@ -44,7 +44,7 @@ bond_down() {
 }
 
 # Since the kernel's log was cleared: neither a command nor a connection.
-nothing_was_lost() { refused grep -E 'nvme.*(error|timeout|reconnect|failed)' <(dmesg); }
+nothing_was_lost() { not grep -E 'nvme.*(error|timeout|reconnect|failed)' <(dmesg); }
 
 # served CONTROLLER: the writes that went by it.
 served() { cat "/sys/class/nvme/$1/"nvme*n*/stat | awk '{ sum += $5 } END { print sum }'; }

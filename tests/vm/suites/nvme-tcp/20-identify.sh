@@ -100,10 +100,8 @@ test_out_of_range_read_is_refused_and_logged() {
   guest EXACT="$(peer_can lba-range && echo yes)" << 'E'
 controller=/dev/$(controllers | head -n 1)
 blocks=$((DISK_MIB * 2048))
-refused nvme read "$(device 1)" --start-block="$blocks" --block-count=0 --data-size=512 > /tmp/read.out 2>&1
-cat /tmp/read.out
+refused "${EXACT:+LBA.*range}" nvme read "$(device 1)" --start-block="$blocks" --block-count=0 --data-size=512
 nvme error-log "$controller" -e 4
-[ -z "$EXACT" ] || grep -qiE 'LBA.*range|0x[0-9]?80\b' /tmp/read.out
 [ -z "$EXACT" ] || nvme error-log "$controller" -e 1 -o json | jq -e ".errors[0] | .error_count > 0 and .lba == $blocks and .nsid == 1"
 dd if="$(device 1)" of=/dev/null bs=4k count=1 iflag=direct status=none
 E
@@ -130,19 +128,15 @@ controller=/dev/$(controllers | head -n 1)
 # Number of queues, asynchronous event configuration, keep alive timer.
 for feature in 0x07 0x0b 0x0f; do nvme get-feature "$controller" -f "$feature" -H; done
 nvme get-feature "$controller" -f 0x0f | grep -qE 'value:0x0*1388|value:0x0*[1-9a-f]'
-refused nvme get-feature "$controller" -f 0x7f
+refused 'invalid field' nvme get-feature "$controller" -f 0x7f
 E
 }
 
 test_unknown_commands_get_invalid_opcode() {
   guest << 'E'
 controller=/dev/$(controllers | head -n 1)
-refused nvme admin-passthru "$controller" --opcode=0xff > /tmp/out 2>&1
-cat /tmp/out
-grep -qiE 'opcode|0x2001|0x4001|0001' /tmp/out
-refused nvme io-passthru "$(device 1)" --opcode=0x84 --namespace-id=1 > /tmp/out 2>&1
-cat /tmp/out
-grep -qiE 'opcode|0x2001|0x4001|0001' /tmp/out
+refused 'invalid command opcode' nvme admin-passthru "$controller" --opcode=0xff
+refused 'invalid command opcode' nvme io-passthru "$(device 1)" --opcode=0x84 --namespace-id=1
 live "$(basename "$controller")"
 E
 }

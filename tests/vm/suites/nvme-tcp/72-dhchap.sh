@@ -60,8 +60,7 @@ test_a_target_with_another_secret_is_left() {
   secrets 1
   require sha256 none
   auth_guest << 'E'
-refused proven --dhchap-secret="$SECRET" --dhchap-ctrl-secret="$WRONG" > /tmp/out 2>&1
-cat /tmp/out
+refused 'could not add new controller' proven --dhchap-secret="$SECRET" --dhchap-ctrl-secret="$WRONG"
 told
 dmesg | grep 'controller authentication failed'
 not_connected "$CLOSED"

@@ -30,11 +30,7 @@ two_hosts() {
 one=/dev/$(cat /tmp/host-1) two=/dev/$(cat /tmp/host-2)
 reservation() { nvme "resv-$1" "$2" --namespace-id=1 "${@:3}"; }
 report() { nvme resv-report "$one" --namespace-id=1 --eds --output-format=json | tee /tmp/report.json; }
-conflict() {
-  refused "$@" > /tmp/out 2>&1
-  cat /tmp/out
-  grep -qiE 'reservation conflict|0x[0-9a-f]*83\b' /tmp/out
-}
+conflict() { refused 'reservation conflict|0x[0-9a-f]*83\b' "$@"; }
 write() { nvme io-passthru "$1" --opcode=1 --namespace-id=1 --cdw10=8 --cdw12=0 --data-len=512 --write --input-file=/tmp/block; }
 read_block() { nvme io-passthru "$1" --opcode=2 --namespace-id=1 --cdw10=8 --cdw12=0 --data-len=512 --read --raw-binary > /tmp/read; }
 head -c 512 /dev/urandom > /tmp/block

@@ -11,7 +11,7 @@ verified "$NAME-small" "$(device 1)" --rw=randwrite --bsrange=512-16k --blockali
 verified "$NAME-large" "$(device 1)" --rw=write --bs=256k --iodepth=4 --size=8m
 blkdiscard "$(device 1)"
 disconnect
-refused grep -E 'digest' <(dmesg)
+not grep -E 'digest' <(dmesg)
 E
 }
 

@@ -35,10 +35,11 @@ E
 
 test_without_a_secret_or_with_another_one_it_is_rejected() {
   discovery_guest sha256 none << 'E'
-refused nvme discover -t tcp -a "$PEER_A" -s "$PORT"
-refused nvme connect-all -t tcp -a "$PEER_A" -s "$PORT"
-refused prove "dhchap_secret=$WRONG"
+refused 'failed to add controller' nvme discover -t tcp -a "$PEER_A" -s "$PORT"
+refused 'failed to add controller' nvme connect-all -t tcp -a "$PEER_A" -s "$PORT"
+refused 'write error' prove "dhchap_secret=$WRONG"
 dmesg | grep 'qid 0: authentication failed'
+dmesg | grep 'qid 0: authentication setup failed'
 not_connected "$CLOSED"
 not_connected "$DISCOVERY"
 E
@@ -60,7 +61,7 @@ E
 
 test_the_service_proves_its_secret_too() {
   discovery_guest sha384 none << 'E'
-refused prove "dhchap_secret=$SECRET" "dhchap_ctrl_secret=$WRONG"
+refused 'write error' prove "dhchap_secret=$SECRET" "dhchap_ctrl_secret=$WRONG"
 dmesg | grep 'controller authentication failed'
 prove "dhchap_secret=$SECRET" "dhchap_ctrl_secret=$CTRL"
 service=$(controllers "$DISCOVERY")

@@ -23,7 +23,7 @@ same "$(cat "/sys/block/${snapshot#/dev/}/ro")" 1 "read-only"
 mkdir -p /mnt/elsewhere
 mount -o ro,noload "$snapshot" /mnt/elsewhere
 has_tree /mnt/elsewhere
-refused ls /mnt/disk/tree
+refused 'no such file' ls /mnt/disk/tree
 umount /mnt/elsewhere
 E
 }
@@ -40,7 +40,7 @@ has_tree /mnt/elsewhere
 echo "of the clone alone" > /mnt/elsewhere/note
 umount /mnt/elsewhere
 checked "$trial" ext4
-refused ls /mnt/disk/note
+refused 'no such file' ls /mnt/disk/note
 umount /mnt/disk
 checked "$(device 1)" ext4
 E
