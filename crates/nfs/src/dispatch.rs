@@ -50,8 +50,7 @@ pub(crate) fn cost_of<B: Backend>(
     }
     let reply = match call.procedure {
         Procedure::Read => {
-            READ_OVERHEAD_BYTES_MAX
-                + ReadCall::new(*call, Instant::now()).map_or(0, |read| read.left_bytes())
+            READ_OVERHEAD_BYTES_MAX + ReadCall::asked_bytes(call).unwrap_or_default()
         }
         Procedure::ReadDir | Procedure::ReadDirPlus => LISTING_BYTES_MAX,
         _ => 0,

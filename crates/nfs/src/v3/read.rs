@@ -30,6 +30,27 @@ pub(crate) struct ReadCall {
     pub(super) announced: Option<usize>,
 }
 
+/// READ3args.
+struct Arguments {
+    handle: Result<Handle, Status>,
+    offset: u64,
+    /// Bytes.
+    count: usize,
+}
+
+impl Arguments {
+    fn read(call: &Call<'_>) -> Result<Self, Malformed> {
+        let mut arguments = call.arguments;
+        let read = Self {
+            handle: Handle::read(&mut arguments)?,
+            offset: arguments.u64()?,
+            count: arguments.u32()? as usize,
+        };
+        arguments.finish()?;
+        Ok(read)
+    }
+}
+
 /// What sending a part has led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Produced {
@@ -55,25 +76,21 @@ pub(crate) const SEND_LIST_MIN_BYTES: usize = PART_BYTES_MIN + OVERHEAD_BYTES_MA
 impl ReadCall {
     /// Reads the arguments.
     pub(crate) fn new(call: Call<'_>, now: Instant) -> Result<Self, Malformed> {
-        let mut arguments = call.arguments;
-        let handle = Handle::read(&mut arguments)?;
-        let offset = arguments.u64()?;
-        let count = arguments.u32()? as usize;
-        arguments.finish()?;
+        let arguments = Arguments::read(&call)?;
         Ok(Self {
             xid: call.xid,
             credential: call.credential,
             began: now,
-            handle,
-            offset,
-            left: count.min(TRANSFER_BYTES_MAX),
+            handle: arguments.handle,
+            offset: arguments.offset,
+            left: arguments.count.min(TRANSFER_BYTES_MAX),
             announced: None,
         })
     }
 
-    /// Bytes that are asked for, or left.
-    pub(crate) const fn left_bytes(&self) -> usize {
-        self.left
+    /// Bytes that a call asks for at most.
+    pub(crate) fn asked_bytes(call: &Call<'_>) -> Result<usize, Malformed> {
+        Ok(Arguments::read(call)?.count.min(TRANSFER_BYTES_MAX))
     }
 
     /// Sends as much as fits. A reply of failure is written to `replies` instead. `head` is memory
