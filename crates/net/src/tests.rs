@@ -8,10 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use block::testing::{Turn, assert_not_delayed, timed};
-use block::{
-    Admission, BlockSize, Blocks, ByteRange, Geometry, Intent, Op, Pinned, RawSpan, Status, Ticket,
-    Volume,
-};
+use block::{ByteRange, Pinned, RawSpan};
 use session::{Placement, SendList, Session, SourceId, StreamSession};
 
 use crate::{
@@ -41,10 +38,10 @@ const LARGE: usize = 1 << 20;
 const DELAY: Duration = Duration::from_millis(30);
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A volume of [`LARGE`] bytes that the test writes to, one value for all.
-struct TestVolume(Box<[AtomicU8]>);
+/// The memory of a volume: [`LARGE`] bytes that the test writes to, one value for all.
+struct TestMemory(Box<[AtomicU8]>);
 
-impl TestVolume {
+impl TestMemory {
     fn new() -> Self {
         Self((0..LARGE).map(|_| AtomicU8::new(0)).collect())
     }
@@ -56,29 +53,7 @@ impl TestVolume {
     }
 }
 
-impl Volume for TestVolume {
-    fn geometry(&self) -> Geometry {
-        Geometry::new(BlockSize::B4096, Blocks(LARGE as u64 / 4096))
-    }
-
-    fn is_read_only(&self) -> bool {
-        false
-    }
-
-    fn admit(&self, _: Instant, _: &Intent<'_>, _: Ticket) -> Admission {
-        Admission::Now
-    }
-
-    fn execute(&self, _: Op<'_>) -> Result<(), Status> {
-        Ok(())
-    }
-
-    fn pinned(&self) -> Option<&dyn Pinned> {
-        Some(self)
-    }
-}
-
-impl Pinned for TestVolume {
+impl Pinned for TestMemory {
     fn pin(&self, range: ByteRange, each: &mut dyn FnMut(RawSpan)) {
         let bytes = &self.0[range.offset as usize..(range.offset + range.len) as usize];
         each(RawSpan {
@@ -91,7 +66,7 @@ impl Pinned for TestVolume {
 }
 
 struct TestBackend {
-    volume: Arc<TestVolume>,
+    memory: Arc<TestMemory>,
     login_progress: LoginProgress,
     closed: Arc<Mutex<Vec<String>>>,
 }
@@ -104,7 +79,7 @@ impl Attachment for TestBackend {
     }
 
     fn memory(&self, _: SourceId) -> Option<&dyn Pinned> {
-        Some(&*self.volume)
+        Some(&*self.memory)
     }
 
     fn login_progress(&self) -> LoginProgress {
@@ -230,7 +205,7 @@ impl Session for TestSession {
 }
 
 struct TestAcceptor {
-    volume: Arc<TestVolume>,
+    memory: Arc<TestMemory>,
     closed: Arc<Mutex<Vec<String>>>,
     accepted: Mutex<Vec<ConnectionId>>,
 }
@@ -239,7 +214,7 @@ impl Acceptor for TestAcceptor {
     fn accept(&self, _: Instant, accepted: &Accepted) -> Option<Box<dyn DrivenStream>> {
         self.accepted.lock().expect("unpoisoned").push(accepted.id);
         let backend = TestBackend {
-            volume: Arc::clone(&self.volume),
+            memory: Arc::clone(&self.memory),
             login_progress: LoginProgress::Pending,
             closed: Arc::clone(&self.closed),
         };
@@ -266,7 +241,7 @@ impl Fixture {
 
     fn at(turn: Turn, options: ReactorOptions) -> Self {
         let acceptor = Arc::new(TestAcceptor {
-            volume: Arc::new(TestVolume::new()),
+            memory: Arc::new(TestMemory::new()),
             closed: Arc::default(),
             accepted: Mutex::default(),
         });
@@ -346,7 +321,7 @@ fn commands_are_answered_in_order_over_several_reactors() {
         threads: Threads::Count(3),
         ..ReactorOptions::default()
     });
-    fixture.acceptor.volume.fill(7);
+    fixture.acceptor.memory.fill(7);
     let mut streams: Vec<_> = (0..6).map(|_| fixture.log_in()).collect();
     for stream in &mut streams {
         let reply = exchange(

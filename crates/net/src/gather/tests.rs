@@ -7,9 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use block::{
-    Admission, BlockSize, Blocks, Geometry, Intent, Op, Pinned, RawSpan, Status, Ticket, Volume,
-};
+use block::{Pinned, RawSpan};
 use session::SourceId;
 
 use super::*;
@@ -18,7 +16,7 @@ use crate::{CloseReason, LoginProgress};
 const LEN: usize = 1 << 20;
 const HEADER: &[u8] = b"header";
 
-/// A volume all of whose bytes are one value, which counts up with each unpin.
+/// Memory of a volume, all of whose bytes are one value, which counts up with each unpin.
 struct Changing {
     bytes: Box<[AtomicU8]>,
     pins: AtomicUsize,
@@ -32,28 +30,6 @@ impl Changing {
             pins: AtomicUsize::new(0),
             version: Mutex::new(0),
         }
-    }
-}
-
-impl Volume for Changing {
-    fn geometry(&self) -> Geometry {
-        Geometry::new(BlockSize::B4096, Blocks(LEN as u64 / 4096))
-    }
-
-    fn is_read_only(&self) -> bool {
-        false
-    }
-
-    fn admit(&self, _: Instant, _: &Intent<'_>, _: Ticket) -> Admission {
-        Admission::Now
-    }
-
-    fn execute(&self, _: Op<'_>) -> Result<(), Status> {
-        Ok(())
-    }
-
-    fn pinned(&self) -> Option<&dyn Pinned> {
-        Some(self)
     }
 }
 
