@@ -28,5 +28,5 @@ mod worker;
 pub use attach::{Form, OwnDisks, probe};
 pub use error::RemoteError;
 pub use limits::{IO_TIMEOUT_DEFAULT, URLS_MAX};
-pub use remote_volume::RemoteVolume;
+pub use remote_volume::{RemoteVolume, open, open_url};
 pub use settings::check_url;

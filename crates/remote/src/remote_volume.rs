@@ -11,8 +11,9 @@ use volume::{
 };
 use window::Window;
 
-use crate::attach::{Attachment, OwnDisks, SizeRule};
+use crate::attach::{Attachment, OwnDisks, SizeRule, probe};
 use crate::error::RemoteError;
+use crate::limits::IO_TIMEOUT_DEFAULT;
 use crate::path::Paths;
 use crate::settings::{DEPTH, Settings, TRANSFER_BYTES};
 use crate::worker::Worker;
@@ -29,25 +30,48 @@ pub struct RemoteVolume {
     write_cache: WriteCache,
 }
 
-impl RemoteVolume {
-    /// Opens the disk that `spec` names. For a new volume every URL has to lead to a disk of the size
-    /// that it says, and to the same. A restored volume is opened in the background: until a path is
-    /// connected, it executes nothing.
-    ///
-    /// # Errors
-    /// If the settings are invalid, if memory or threads are missing, and, for a new volume, if a URL
-    /// does not lead to the disk.
-    pub fn open(
-        spec: &VolumeSpec,
-        origin: Origin,
-        platform: &Platform,
-        own: Arc<dyn OwnDisks>,
-    ) -> Result<Arc<dyn ManagedVolume>, VolumeError> {
-        spec.check()?;
-        let opened = Self::connect(spec, origin, platform, own)?;
-        Ok(Arc::new(Managed::new(opened)))
-    }
+/// Opens the disk that `spec` names as a volume. For a new volume every URL has to lead to a disk of the size
+/// that it says, and to the same. A restored volume is opened in the background: until a path is
+/// connected, it executes nothing.
+///
+/// # Errors
+/// If the settings are invalid, if memory or threads are missing, and, for a new volume, if a URL
+/// does not lead to the disk.
+pub fn open(
+    spec: &VolumeSpec,
+    origin: Origin,
+    platform: &Platform,
+    own: Arc<dyn OwnDisks>,
+) -> Result<Arc<dyn ManagedVolume>, VolumeError> {
+    spec.check()?;
+    let opened = RemoteVolume::connect(spec, origin, platform, own)?;
+    Ok(Arc::new(Managed::new(opened)))
+}
 
+/// Opens the disk at a URL as a volume that is as large as the disk.
+///
+/// # Errors
+/// Those of [`open`], and if the disk cannot be reached.
+pub fn open_url(
+    url: &str,
+    platform: &Platform,
+    own: Arc<dyn OwnDisks>,
+) -> Result<Arc<dyn ManagedVolume>, VolumeError> {
+    let kind = VolumeKind::Remote {
+        urls: vec![url.to_owned()],
+        io_timeout: IO_TIMEOUT_DEFAULT,
+        disk: None,
+    };
+    let form = probe(&kind)?;
+    let spec = VolumeSpec {
+        size: form.size,
+        block_size: form.block_size,
+        kind,
+    };
+    open(&spec, Origin::New, platform, own)
+}
+
+impl RemoteVolume {
     fn connect(
         spec: &VolumeSpec,
         origin: Origin,

@@ -8,13 +8,12 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use block::{BlockSize, Completion, Completions};
+use block::{Completion, Completions};
 use initiator::DeviceInfo;
-use remote::{IO_TIMEOUT_DEFAULT, OwnDisks, RemoteVolume};
+use remote::OwnDisks;
 use volume::copy::{Before, Copied, Copy, CopyError, Verify, holds_data};
 use volume::{
-    Budget, ByteSize, HostDiskError, ManagedVolume, Origin, Platform, Progress, Provision, Relay,
-    VolumeError, VolumeKind, VolumeSpec,
+    Budget, ByteSize, ManagedVolume, Origin, Platform, Progress, Relay, VolumeError, VolumeSpec,
 };
 
 use crate::{Force, VolumeName};
@@ -131,7 +130,9 @@ pub(crate) fn open(
     let opened = match place {
         CopyPlace::Volume(name) => return Err(CopyFailure::NoServer(name.clone())),
         CopyPlace::File(path) => open_file(path, new_size, platform),
-        CopyPlace::Url(url) => open_url(url, platform, own).map(|volume| (volume, false)),
+        CopyPlace::Url(url) => {
+            remote::open_url(url, platform, Arc::clone(own)).map(|volume| (volume, false))
+        }
     };
     let (volume, is_new) = opened.map_err(|error| CopyFailure::Open {
         place: place.clone(),
@@ -149,45 +150,10 @@ fn open_file(
     new_size: Option<ByteSize>,
     platform: &Platform,
 ) -> Result<(Arc<dyn ManagedVolume>, bool), VolumeError> {
-    let kind = VolumeKind::File {
-        path: path.to_owned(),
-        provision: Provision::Thin,
-    };
-    let (size, is_new) = match (kind.natural_size(), new_size) {
-        (Err(VolumeError::NeedsSize { .. }), Some(size)) => (size, true),
-        (Err(VolumeError::NeedsSize { path }), None) => {
-            let error = HostDiskError::Missing;
-            return Err(VolumeError::File { path, error });
-        }
-        (size, _) => (size?.expect("a file has one"), false),
-    };
-    let spec = VolumeSpec {
-        size,
-        block_size: BlockSize::B512,
-        kind,
-    };
+    let (spec, is_new) = VolumeSpec::of_file(path, new_size)?;
     let go_on = &mut |_| ControlFlow::Continue(());
     let volume = volume::create(&spec, Origin::New, platform, go_on)?;
     Ok((volume, is_new))
-}
-
-fn open_url(
-    url: &str,
-    platform: &Platform,
-    own: &Arc<dyn OwnDisks>,
-) -> Result<Arc<dyn ManagedVolume>, VolumeError> {
-    let kind = VolumeKind::Remote {
-        urls: vec![url.to_owned()],
-        io_timeout: IO_TIMEOUT_DEFAULT,
-        disk: None,
-    };
-    let form = remote::probe(&kind)?;
-    let spec = VolumeSpec {
-        size: form.size,
-        block_size: form.block_size,
-        kind,
-    };
-    RemoteVolume::open(&spec, Origin::New, platform, Arc::clone(own))
 }
 
 /// Copies between what is opened.

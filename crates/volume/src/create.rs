@@ -1,16 +1,21 @@
 //! The one place that turns what a volume is to be into a volume.
 
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::sync::Arc;
 
-use memory::Progress;
+use block::BlockSize;
+use file_io::HostDiskError;
+use memory::{Progress, Provision};
 
+use crate::ByteSize;
 use crate::cache::CacheVolume;
 use crate::composite::Composite;
 use crate::file::FileVolume;
 use crate::managed::{Managed, ManagedVolume, Member};
 use crate::mirror::MirrorVolume;
 use crate::ram::RamVolume;
+use crate::snapshot::{create_clone, take_snapshots};
 use crate::spec::{Origin, Platform, VolumeError, VolumeKind, VolumeSpec};
 use crate::unopened::Unopened;
 
@@ -53,6 +58,109 @@ pub fn create(
     }
 }
 
+impl VolumeSpec {
+    /// A snapshot of `of`, a volume as this says.
+    #[must_use]
+    pub fn snapshot(&self, of: &str) -> Self {
+        Self {
+            kind: VolumeKind::Snapshot { of: of.to_owned() },
+            ..self.clone()
+        }
+    }
+
+    /// A volume with blocks of 512 bytes in a file or block device, as large as that is. A file that does not exist
+    /// is to have `new_size`. Also returns whether it is to be created.
+    ///
+    /// # Errors
+    /// If it does not serve as a disk, or does not exist while there is no `new_size`.
+    pub fn of_file(path: &Path, new_size: Option<ByteSize>) -> Result<(Self, bool), VolumeError> {
+        let kind = VolumeKind::File {
+            path: path.to_owned(),
+            provision: Provision::Thin,
+        };
+        let (size, is_new) = match (kind.natural_size(), new_size) {
+            (Err(VolumeError::NeedsSize { .. }), Some(size)) => (size, true),
+            (Err(VolumeError::NeedsSize { path }), None) => {
+                let error = HostDiskError::Missing;
+                return Err(VolumeError::File { path, error });
+            }
+            (size, _) => (size?.expect("a file has one"), false),
+        };
+        let spec = Self {
+            size,
+            block_size: BlockSize::B512,
+            kind,
+        };
+        Ok((spec, is_new))
+    }
+}
+
+/// What volumes can be made of besides memory and files.
+pub trait Sources {
+    /// The volume of this name.
+    fn volume(&self, name: &str) -> Option<Arc<dyn ManagedVolume>>;
+
+    /// Opens the disk of another machine that `spec` names.
+    ///
+    /// # Errors
+    /// If it does not serve as a volume.
+    fn open_remote(
+        &self,
+        spec: &VolumeSpec,
+        origin: Origin,
+        platform: &Platform,
+    ) -> Result<Arc<dyn ManagedVolume>, VolumeError>;
+}
+
+/// Creates a volume of any kind. What it is made of comes from `sources`. The rest is as with [`create`].
+///
+/// # Errors
+/// Those of [`create`], of [`create_composite`], [`take_snapshots`] and [`create_clone`], and if a volume that it is
+/// made of does not exist.
+pub fn create_from(
+    sources: &dyn Sources,
+    spec: &VolumeSpec,
+    origin: Origin,
+    platform: &Platform,
+    progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+) -> Result<Arc<dyn ManagedVolume>, VolumeError> {
+    let parent = |of: &String| {
+        let parent = sources.volume(of);
+        parent.ok_or_else(|| VolumeError::UnknownParent { of: of.clone() })
+    };
+    match &spec.kind {
+        VolumeKind::Ram { .. } | VolumeKind::File { .. } => {
+            create(spec, origin, platform, progress)
+        }
+        VolumeKind::Remote { .. } => sources.open_remote(spec, origin, platform),
+        VolumeKind::Snapshot { of } => {
+            let taken = take_snapshots(&[(spec, &*parent(of)?)]);
+            taken
+                .map(|mut taken| taken.pop().expect("as many as were asked for"))
+                .map_err(|(_, error)| error)
+        }
+        VolumeKind::Clone { of } => create_clone(spec, &*parent(of)?),
+        VolumeKind::Linear { .. }
+        | VolumeKind::Stripe { .. }
+        | VolumeKind::Mirror { .. }
+        | VolumeKind::Cache { .. } => {
+            let member = |of: &String| {
+                Ok(Member {
+                    name: of.clone(),
+                    volume: parent(of)?,
+                })
+            };
+            let members = spec.kind.parents().iter().map(member);
+            create_composite(
+                spec,
+                members.collect::<Result<_, VolumeError>>()?,
+                origin,
+                platform,
+            )
+        }
+    }
+}
+
 /// Creates a volume that holds others: linear, striped, a mirror or a cache. `members` are in the order in which
 /// `spec` names them, and as many.
 ///
@@ -82,11 +190,9 @@ pub fn create_composite(
 
 #[cfg(test)]
 mod tests {
-    use block::BlockSize;
     use memory::Budget;
 
     use super::*;
-    use crate::ByteSize;
     use crate::testing::io::{MIB, no_progress, platform};
 
     #[test]

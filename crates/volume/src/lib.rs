@@ -5,8 +5,8 @@
 //! [`memory::Store`], [`FileVolume`] on the frames of a [`window::Window`]. It knows no protocol, no
 //! socket and no clock: instants come as arguments.
 //!
-//! [`create`] turns a [`VolumeSpec`] into a volume; [`take_snapshots`] and [`create_clone`] do for what
-//! is made of another volume. The program holds it as a [`ManagedVolume`] and needs to know no kind.
+//! [`create`] turns a [`VolumeSpec`] into a volume, and [`create_from`] does if that is made of other
+//! volumes or of a disk of another machine. The program holds it as a [`ManagedVolume`] and needs to know no kind.
 //!
 //! ```
 //! use std::ops::ControlFlow;
@@ -69,7 +69,7 @@ mod volume_backing;
 pub use cache::CacheVolume;
 pub use cache_settings::{CacheMode, CacheModeName, CacheSettings, CacheStatistics, NoSuchMode};
 pub use composite::Composite;
-pub use create::{create, create_composite};
+pub use create::{Sources, create, create_composite, create_from};
 pub use damage::Damage;
 pub use driver::{DriveError, Driver};
 pub use file::FileVolume;

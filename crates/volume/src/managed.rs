@@ -25,7 +25,7 @@ use crate::filters::{FilterSpec, Filters};
 use crate::increments::Tracked;
 use crate::loading::Loading;
 use crate::mirror_info::{MirrorInfo, Repair, ScrubReport};
-use crate::{ByteSize, VolumeError, VolumeSpec};
+use crate::{ByteSize, VolumeError, VolumeKind, VolumeSpec};
 
 /// The volume was removed.
 const GONE: u8 = 1;
@@ -121,6 +121,40 @@ pub trait Storage: Send + Sync + Debug {
     /// Itself, if it is a mirror.
     fn mirror(&self) -> Option<&dyn Mirroring> {
         None
+    }
+
+    /// Changes the settings of a cache or a mirror to those of `kind` while it is in use. Other kinds have none.
+    ///
+    /// # Errors
+    /// If it is of another kind, a setting is invalid, the budget has no room, or what was written could not be
+    /// flushed for a mode that promises it.
+    fn set_settings(&self, kind: &VolumeKind) -> Result<(), VolumeError> {
+        match (kind, self.mirror(), self.cache()) {
+            (VolumeKind::Mirror { resync_rate, .. }, Some(mirror), _) => {
+                mirror.set_resync_rate(*resync_rate);
+                Ok(())
+            }
+            (VolumeKind::Mirror { .. }, None, _) => Err(VolumeError::NotAMirror {
+                kind: self.spec().kind,
+            }),
+            (VolumeKind::Cache { settings, .. }, _, Some(cache)) => cache.set(*settings),
+            (VolumeKind::Cache { .. }, _, None) => Err(VolumeError::NotACache {
+                kind: self.spec().kind,
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks what [`set_settings`](Self::set_settings) checks before anything changes, except for the kind and the
+    /// budget.
+    ///
+    /// # Errors
+    /// If a setting is invalid for the volume.
+    fn check_settings(&self, kind: &VolumeKind) -> Result<(), VolumeError> {
+        match (kind, self.cache()) {
+            (VolumeKind::Cache { settings, .. }, Some(cache)) => cache.check(*settings),
+            _ => Ok(()),
+        }
     }
 
     /// Itself, if it is made of others, to which one can be added.

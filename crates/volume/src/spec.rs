@@ -287,6 +287,12 @@ pub enum VolumeError {
         /// The kind.
         kind: VolumeKind,
     },
+    /// A volume that it is made of does not exist.
+    #[error("it is made of {of}, which does not exist")]
+    UnknownParent {
+        /// The name of that volume.
+        of: String,
+    },
     /// It was removed meanwhile.
     #[error("the volume was removed")]
     Gone,

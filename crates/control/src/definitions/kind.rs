@@ -85,6 +85,8 @@ struct Fields {
     sequential_bypass: Option<Size>,
 }
 
+/// The word for a [`VolumeKind`] in definitions: [`Fields`] says why that is no tagged enum. Conversions match every variant
+/// of either, so a new kind does not compile before it has its word.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum Name {

@@ -36,24 +36,8 @@ impl Server {
     /// flushed for a mode that promises it.
     pub fn set_settings(&self, name: &VolumeName, kind: &VolumeKind) -> Result<(), ServerError> {
         let volume = self.running_volume(name)?;
-        let spec = volume.storage().spec();
-        let set = match kind {
-            VolumeKind::Mirror { resync_rate, .. } => {
-                let mirror = volume.storage().mirror();
-                let set = mirror.map(|mirror| mirror.set_resync_rate(*resync_rate));
-                set.ok_or_else(|| VolumeError::NotAMirror {
-                    kind: spec.kind.clone(),
-                })
-            }
-            VolumeKind::Cache { settings, .. } => match volume.storage().cache() {
-                Some(cache) => cache.set(*settings),
-                None => Err(VolumeError::NotACache {
-                    kind: spec.kind.clone(),
-                }),
-            },
-            _ => Ok(()),
-        };
-        set.map_err(|error| volume_error(error, name, &spec))
+        let set = volume.storage().set_settings(kind);
+        set.map_err(|error| volume_error(error, name, &volume.storage().spec()))
     }
 
     /// Checks what [`set_settings`](Self::set_settings) checks before anything changes, except for the budget.
@@ -62,11 +46,7 @@ impl Server {
     /// If a setting is invalid for the volume.
     pub fn check_settings(&self, name: &VolumeName, kind: &VolumeKind) -> Result<(), ServerError> {
         let volume = self.running_volume(name)?;
-        let (VolumeKind::Cache { settings, .. }, Some(cache)) = (kind, volume.storage().cache())
-        else {
-            return Ok(());
-        };
-        let checked = cache.check(*settings);
+        let checked = volume.storage().check_settings(kind);
         checked.map_err(|error| volume_error(error, name, &volume.storage().spec()))
     }
 
@@ -227,21 +207,6 @@ impl Server {
     ) -> Result<(), ServerError> {
         let check = |volume: &dyn Extendable, new| volume.check_addition(&new);
         self.state().with_new_member(name, member, check)
-    }
-
-    /// The volumes that `name` is to hold, in their order.
-    pub(super) fn members(
-        &self,
-        name: &VolumeName,
-        kind: &VolumeKind,
-    ) -> Result<Vec<Member>, ServerError> {
-        let member = |of: &String| {
-            Ok(Member {
-                name: of.clone(),
-                volume: self.parent(name, of)?,
-            })
-        };
-        kind.parents().iter().map(member).collect()
     }
 }
 

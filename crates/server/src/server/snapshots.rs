@@ -1,6 +1,6 @@
 //! Snapshots of several volumes at one moment, and the way back to one.
 
-use volume::{Availability, Progress, VolumeError, VolumeKind, VolumeSpec};
+use volume::{Availability, Progress, VolumeError, VolumeSpec};
 
 use super::Server;
 use super::volumes::volume_error;
@@ -39,12 +39,7 @@ impl Server {
             let mut origins = Vec::new();
             for snapshot in new {
                 let origin = server.running_volume(&snapshot.of)?;
-                specs.push(VolumeSpec {
-                    kind: VolumeKind::Snapshot {
-                        of: snapshot.of.to_string(),
-                    },
-                    ..origin.storage().spec()
-                });
+                specs.push(origin.storage().spec().snapshot(snapshot.of.as_str()));
                 origins.push(origin);
             }
             let pairs = specs.iter().zip(&origins);

@@ -6,11 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use block::Completions;
-use remote::RemoteVolume;
 use volume::filters::FilterSpec;
 use volume::{
     Availability, ByteSize, Caching, Driver, ManagedVolume, MemoryError, Mirroring, Origin,
-    Platform, Progress, SpecError, VolumeError, VolumeKind, VolumeSpec, WriteLock,
+    Platform, Progress, Sources, SpecError, VolumeError, VolumeSpec, WriteLock,
 };
 
 use super::remote::OfferedDisks;
@@ -147,47 +146,12 @@ impl Server {
         origin: Origin,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Arc<dyn ManagedVolume>, ServerError> {
-        let built = match &spec.kind {
-            VolumeKind::Ram { .. } | VolumeKind::File { .. } => {
-                volume::create(spec, origin, &self.platform_of(name), &mut |p| {
-                    progress(p);
-                    ControlFlow::Continue(())
-                })
-            }
-            VolumeKind::Remote { .. } => {
-                let own = Arc::new(OfferedDisks(Arc::downgrade(self.core())));
-                RemoteVolume::open(spec, origin, &self.platform_of(name), own)
-            }
-            VolumeKind::Snapshot { of } => {
-                let origin = self.parent(name, of)?;
-                let taken = volume::take_snapshots(&[(spec, &*origin)]);
-                taken
-                    .map(|mut taken| taken.pop().expect("as many as were asked for"))
-                    .map_err(|(_, error)| error)
-            }
-            VolumeKind::Clone { of } => volume::create_clone(spec, &*self.parent(name, of)?),
-            VolumeKind::Linear { .. }
-            | VolumeKind::Stripe { .. }
-            | VolumeKind::Mirror { .. }
-            | VolumeKind::Cache { .. } => {
-                let members = self.members(name, &spec.kind)?;
-                volume::create_composite(spec, members, origin, &self.platform_of(name))
-            }
-        };
+        let platform = self.platform_of(name);
+        let built = volume::create_from(self, spec, origin, &platform, &mut |p| {
+            progress(p);
+            ControlFlow::Continue(())
+        });
         built.map_err(|error| volume_error(error, name, spec))
-    }
-
-    /// The volume that `name` is made of.
-    pub(super) fn parent(
-        &self,
-        name: &VolumeName,
-        of: &str,
-    ) -> Result<Arc<dyn ManagedVolume>, ServerError> {
-        let known = of.parse().ok().and_then(|of| self.running_volume(&of).ok());
-        known.ok_or_else(|| ServerError::UnknownParent {
-            volume: name.clone(),
-            of: of.to_owned(),
-        })
     }
 
     /// Adds the volumes that `create` makes, one for each name, if it makes them. The names are
@@ -583,6 +547,23 @@ impl State {
     }
 }
 
+/// What volumes are made of.
+impl Sources for Server {
+    fn volume(&self, name: &str) -> Option<Arc<dyn ManagedVolume>> {
+        self.running_volume(&name.parse().ok()?).ok()
+    }
+
+    fn open_remote(
+        &self,
+        spec: &VolumeSpec,
+        origin: Origin,
+        platform: &Platform,
+    ) -> Result<Arc<dyn ManagedVolume>, VolumeError> {
+        let own = Arc::new(OfferedDisks(Arc::downgrade(self.core())));
+        remote::open(spec, origin, platform, own)
+    }
+}
+
 pub(super) fn volume_error(
     error: VolumeError,
     name: &VolumeName,
@@ -600,6 +581,7 @@ pub(super) fn volume_error(
         }
         VolumeError::Memory(error) => memory_error(error, name),
         VolumeError::Gone => ServerError::UnknownVolume(volume),
+        VolumeError::UnknownParent { of } => ServerError::UnknownParent { volume, of },
         source => ServerError::Volume { volume, source },
     }
 }
