@@ -176,7 +176,7 @@ impl Files for HostFiles {
             let Ok(file) = File::open(entry.path()) else {
                 continue;
             };
-            // Whoever writes it holds the lock.
+            // A process that writes it holds the lock.
             if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
                 let _stays = fs::remove_file(entry.path());
             }

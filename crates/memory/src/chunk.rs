@@ -415,7 +415,7 @@ fn map_aligned(
     for (offset, surplus) in [(0, head), (head + len, tail)] {
         if surplus > 0 {
             // SAFETY: both parts lie inside the mapping just made and outside of what is returned.
-            // Should the kernel refuse (too many mappings), address space stays reserved in vain,
+            // Should the kernel refuse (too many mappings), unused address space stays reserved,
             // and nothing else happens.
             let _refused = unsafe { rustix::mm::munmap(start.byte_add(offset), surplus) };
         }

@@ -7,7 +7,7 @@ use crate::ids::Epoch;
 /// For each region the latest epoch in which a write to it was in flight. 0: never written, so the
 /// region holds zeros.
 ///
-/// It replaces one dirty map per absent member: whoever is primary finds from it what any member
+/// It replaces one dirty map per absent member: the primary finds from it what any member
 /// missed since the epoch up to which that member has everything.
 #[derive(Clone, Debug)]
 pub(crate) struct Stamps {

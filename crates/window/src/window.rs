@@ -277,7 +277,7 @@ impl Window {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Within the lock, a panic is a broken invariant; the state after it is whole but for the
+        // Within the lock, a panic is a broken invariant; the state after it is whole except for the
         // command at hand.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -187,7 +187,7 @@ fn refusing_the_extensions_fails_the_login() {
 }
 
 #[test]
-fn a_read_is_written_in_pieces_and_its_response_makes_the_key_worthless() {
+fn a_read_is_written_in_pieces_and_its_response_invalidates_the_key() {
     let mut bed = Bed::linux().ready();
     let data = pattern(300 << 10);
     bed.target.volume(0).fill(512, &data);

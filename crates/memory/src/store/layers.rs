@@ -32,7 +32,7 @@ pub(super) struct Cut(AtomicBool);
 impl Cut {
     /// Begins all snapshots of this cut.
     pub(super) fn take(&self) {
-        // Whoever sees the cut taken sees all its layers, too, which were published before.
+        // A thread that sees the cut taken sees all its layers, too, which were published before.
         self.0.store(true, Ordering::Release);
     }
 }

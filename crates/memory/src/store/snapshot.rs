@@ -119,7 +119,7 @@ impl Snapshot {
                 .abs_diff(self.origin.base_len_bytes())
     }
 
-    /// Makes the store what it was. Whoever uses it meanwhile meets a mixture of old and new
+    /// Makes the store what it was. Someone who uses it meanwhile reads a mixture of old and new
     /// blocks. Later snapshots stay as they are.
     ///
     /// # Errors
@@ -139,7 +139,7 @@ impl Snapshot {
             // More or less of its base shows, without a write.
             self.origin.note_all_changed(&control);
         }
-        // What no layer holds is as it was, but for how much of a clone's base shows.
+        // What no layer holds is as it was, except for how much of a clone's base shows.
         self.origin.set_base_len(self.layer.base_len_bytes);
         for (done, offset) in self.changed(&layers).enumerate() {
             progress(Progress {
@@ -291,7 +291,7 @@ impl Source<'_> {
     pub(super) fn read(&self, offset: u64, dest: &mut [u8]) {
         let (shown, zeros) = dest.split_at_mut(self.shown(offset, dest.len()));
         if let Some(memory) = self.memory.filter(|_| !shown.is_empty()) {
-            // SAFETY: whoever made the source holds a lock of the granule, and it is allocated.
+            // SAFETY: the caller that made the source holds a lock of the granule, and it is allocated.
             unsafe { memory.copy_out(self.layout.in_chunk(offset), shown) };
         }
         zeros.fill(0);
@@ -305,7 +305,7 @@ impl Source<'_> {
     pub(super) unsafe fn copy_to(&self, to: &Chunk, offset: u64, len: usize) {
         let shown = self.shown(offset, len);
         if let Some(memory) = self.memory {
-            // SAFETY: whoever made the source holds a lock of the granule, and it is allocated; the
+            // SAFETY: the caller that made the source holds a lock of the granule, and it is allocated; the
             // rest is the caller's.
             unsafe { to.copy_from(memory, self.layout.in_chunk(offset), shown) };
         }
@@ -315,7 +315,7 @@ impl Source<'_> {
     pub(super) fn first_difference(&self, offset: u64, data: &[u8]) -> Option<usize> {
         let (shown, zeros) = data.split_at(self.shown(offset, data.len()));
         let at = self.layout.in_chunk(offset);
-        // SAFETY: whoever made the source holds a lock of the granule, and it is allocated.
+        // SAFETY: the caller that made the source holds a lock of the granule, and it is allocated.
         let of_memory = |memory: &Chunk| unsafe { memory.first_difference(at, shown) };
         self.memory.and_then(of_memory).or_else(|| {
             let nonzero = zeros.iter().position(|&byte| byte != 0)?;

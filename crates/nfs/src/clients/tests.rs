@@ -121,7 +121,7 @@ fn sessions_are_for_users_of_a_confirmed_client_and_for_channels_that_carry_some
         let created = clients.create_session(now, principal, (id, sequence), (&LIMITS, &back));
         created.map(|session| session.sequence)
     };
-    // A user that has not created the client ID can't confirm it, and may use it afterwards.
+    // A user that has not created the client ID cannot confirm it, and may use it afterwards.
     assert_eq!(create(other, 1, LIMITS), Err(Status4::ClientIdInUse));
     assert_eq!(create(exchange.principal, 1, LIMITS), Ok(1));
     assert_eq!(create(other, 2, LIMITS), Ok(2));

@@ -535,7 +535,7 @@ fn ctrl_c_ends_the_demonstration_with_its_daemon() {
 #[test]
 fn a_demonstration_whose_reader_goes_away_ends_its_daemon() {
     let mut demo = Demo::start("reader", &["--once"]);
-    // Whoever read its first line and closed the pipe, as `head -1` does.
+    // The reader has read its first line and closed the pipe, as `head -1` does.
     let (text, reader) = demo.read_until("A RAM disk of");
     drop(reader);
     assert!(text.contains("nvme+tcp://127.0.0.1:"), "{text}");

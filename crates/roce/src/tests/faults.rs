@@ -264,7 +264,7 @@ fn broken_memory_of_the_peer_is_reported() {
 }
 
 #[test]
-fn a_key_that_becomes_worthless_ends_the_response_in_the_middle() {
+fn a_key_that_is_invalidated_ends_the_response_in_the_middle() {
     let mut both = Connected::new(PathMtu::B256);
     let remote = both.register(1, place(SOURCE, 100_000), EVERYTHING);
     let into = Gather::new(&[place(SINK, 100_000)]).unwrap();

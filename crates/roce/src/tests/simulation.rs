@@ -244,7 +244,7 @@ impl World {
         self.both.assert_moved(1 - end, sent.from, to);
         if let Some(key) = sent.invalidated {
             let endpoint = &mut self.both.pair.ends[end].endpoint;
-            assert!(!endpoint.invalidate(key), "it is worthless already");
+            assert!(!endpoint.invalidate(key), "it was invalidated before");
         }
     }
 

@@ -99,7 +99,7 @@ fn a_unit_attention_is_reported_once_and_inquiry_does_not_clear_it() {
 }
 
 #[test]
-fn whoever_uses_a_thin_unit_is_told_that_memory_becomes_short() {
+fn a_host_that_uses_a_thin_unit_is_told_that_memory_becomes_short() {
     let mut bed = Bed::new();
     bed.device.space_becomes_short();
     bed.device.space_becomes_short();

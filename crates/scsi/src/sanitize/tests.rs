@@ -341,7 +341,7 @@ fn it_ends_when_its_logical_unit_is_removed() {
 }
 
 #[test]
-fn a_whole_one_is_answered_so_whoever_looks_at_the_unit_first() {
+fn a_whole_one_is_answered_so_for_every_host() {
     let (mut bed, late) = Bed::late();
     let mut work = bed.admitted(BLOCK_ERASE);
     bed.complete(&mut work, &late, Ok(()));

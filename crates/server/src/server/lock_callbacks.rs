@@ -69,7 +69,7 @@ fn serve(clients: &NfsClients, portmapper_port: u16) {
         let Some(mut job) = jobs.remove(at) else {
             continue;
         };
-        // Whoever held the lock before must not reclaim it after a restart.
+        // The client that held the lock before must not reclaim it after a restart.
         clients.settle_records();
         match call(&job.grant, portmapper_port) {
             Ok(is_accepted) => clients.end_grant(&job.grant, is_accepted),

@@ -456,7 +456,7 @@ impl Tree {
         }
     }
 
-    /// Ends the files, whoever still has the tree.
+    /// Ends the files, also for those that still hold the tree.
     fn close(&self) {
         if let Self::Ram(tree) = self {
             tree.close();

@@ -317,7 +317,7 @@ fn a_buffer_that_is_not_the_peers_ends_its_connection_alone() {
 }
 
 #[test]
-fn whoever_takes_no_reads_is_refused() {
+fn a_peer_that_takes_no_reads_is_refused() {
     let fixture = Fixture::new();
     let refused = Peer::connect_for(0, fixture.here(), fixture.portal.address, Addresses::InFull);
     // Its writes could not be fetched.

@@ -104,7 +104,7 @@ fn several_descriptors_split_data_anywhere() {
 }
 
 #[test]
-fn the_response_makes_the_key_worthless_where_the_host_says_so() {
+fn the_response_invalidates_the_key_if_the_host_says_so() {
     let (mut io, _admin) = rdma_host(&[volume()], 16);
     let keyed = |invalidate| Sgl::keyed(RdmaHost::ADDRESS, 512, RdmaHost::KEY, invalidate);
     let read = |cid, sgl| command(opcode::READ, cid, 0, 1, sgl);

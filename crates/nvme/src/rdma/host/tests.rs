@@ -315,7 +315,7 @@ fn what_finds_no_room_or_key_is_posted_later_in_order() {
 }
 
 #[test]
-fn closing_makes_every_key_worthless() {
+fn closing_invalidates_every_key() {
     let mut rig = Rig::new();
     rig.post(0, read(0, 512));
     let done = rig.post(1, read(1, 512));

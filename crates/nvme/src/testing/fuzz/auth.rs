@@ -13,7 +13,7 @@ const TO_HOST: u8 = 1;
 /// The message is that of the other side, not the input's; bit 1.
 const GENUINE: u8 = 1 << 1;
 
-/// A series of messages, each after a byte of flags and its length in two bytes. Whoever has no
+/// A series of messages, each after a byte of flags and its length in two bytes. A host that has no
 /// secret proves nothing.
 pub fn auth_messages(input: &[u8]) {
     let secret = |byte| Secret::new(&[byte; 32], None).expect("32 bytes");
