@@ -1,5 +1,6 @@
 //! A daemon that tests drive: the real binary in a folder of its own.
 
+use std::fs::OpenOptions;
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -120,6 +121,21 @@ impl Daemon {
         serde_json::from_str(&self.ok(&[&["--json"], args].concat())).expect("JSON")
     }
 
+    /// The log of the daemon and of those before it in the same folder.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+    }
+
+    /// Where it serves REST on TCP, which its log says at level `info`.
+    pub(crate) fn rest_address(&mut self) -> String {
+        self.wait_for(|daemon| {
+            let log = daemon.log();
+            let (_, address) = log.split_once("REST on TCP address=\"")?;
+            let (address, _) = address.split_once('"')?;
+            Some(address.to_owned())
+        })
+    }
+
     /// What the REST interface answers to a GET.
     pub(crate) fn get(&self, path: &str) -> String {
         let socket = self.folder.join("socket");
@@ -164,6 +180,10 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        let log = self.log();
+        if thread::panicking() && !log.is_empty() {
+            println!("the daemon's log:\n{log}");
+        }
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
@@ -173,25 +193,20 @@ pub(crate) fn ramport() -> Command {
 }
 
 pub(crate) fn serve(folder: &std::path::Path, more: &[&str]) -> Child {
+    let mut log = OpenOptions::new();
+    let log = log.create(true).append(true).open(folder.join("log"));
     ramport()
-        .args([
-            "serve",
-            "--memory",
-            "256M",
-            "--cores",
-            "1",
-            "--log-level",
-            "error",
-        ])
+        .args(["serve", "--memory", "256M", "--cores", "1"])
         .args(["--nvme-tcp", "127.0.0.1:0"])
         .args(more)
+        .env("RAMPORT_LOG", "error")
         .env("RAMPORT_LOST_CONTENTS", "zeros")
         .arg("--socket")
         .arg(folder.join("socket"))
         .arg("--state")
         .arg(folder.join("state"))
         .stdin(Stdio::null())
-        .stderr(Stdio::inherit())
+        .stderr(log.expect("the folder can be written"))
         .spawn()
         .expect("the daemon starts")
 }

@@ -12,28 +12,25 @@ use crate::daemon::{Daemon, ramport};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A daemon that serves REST at a port of its own over TLS, and writes an audit log.
-fn start(name: &str, port: u16) -> Daemon {
+/// A daemon that serves REST at a port of its own over TLS, and writes an audit log. Also returns the URL.
+fn start(name: &str) -> (Daemon, String) {
     let audit = std::env::temp_dir().join(format!("ramport-{name}-{}", std::process::id()));
     let audit = audit.join("audit").display().to_string();
-    let address = format!("127.0.0.1:{port}");
-    Daemon::start_with(
+    let mut daemon = Daemon::start_with(
         name,
         &[
+            "--log-level",
+            "error,ramport=info",
             "--api-listen",
-            &address,
+            "127.0.0.1:0",
             "--api-tls",
             "on",
             "--audit-log",
             &audit,
         ],
-    )
-}
-
-/// A port that was free a moment ago.
-fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("an address").port()
+    );
+    let api = format!("https://{}", daemon.rest_address());
+    (daemon, api)
 }
 
 /// A new token, in a file.
@@ -45,10 +42,9 @@ fn token(daemon: &Daemon, role: &str) -> String {
     file.to_str().expect("a plain path").to_owned()
 }
 
-fn over_tls(daemon: &Daemon, port: u16, token: &str, args: &[&str]) -> Output {
-    let api = format!("https://127.0.0.1:{port}");
+fn over_tls(daemon: &Daemon, api: &str, token: &str, args: &[&str]) -> Output {
     ramport()
-        .args(["--api", &api, "--api-token-file", token, "--api-ca"])
+        .args(["--api", api, "--api-token-file", token, "--api-ca"])
         .arg(daemon.folder.join("api-cert.pem"))
         .args(args)
         .output()
@@ -57,29 +53,28 @@ fn over_tls(daemon: &Daemon, port: u16, token: &str, args: &[&str]) -> Output {
 
 #[test]
 fn holders_of_tokens_do_what_their_role_includes_and_the_audit_log_has_it() {
-    let port = free_port();
-    let daemon = start("tokens", port);
+    let (daemon, api) = start("tokens");
     let [reader, operator] = ["read-only", "operator"].map(|role| token(&daemon, role));
     let told = daemon.mistake(&["token", "create", "operator", "--role", "operator"]);
     assert!(told.contains("already exists"), "{told}");
     let create = ["volume", "create", "rd0", "--size", "4M"];
-    let refused = over_tls(&daemon, port, &reader, &create);
+    let refused = over_tls(&daemon, &api, &reader, &create);
     assert_eq!(refused.status.code(), Some(2));
     let told = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(told.contains("needs operator"), "{told}");
-    let done = over_tls(&daemon, port, &operator, &create);
+    let done = over_tls(&daemon, &api, &operator, &create);
     assert!(done.status.success(), "{done:?}");
-    let listed = over_tls(&daemon, port, &reader, &["volume", "ls"]);
+    let listed = over_tls(&daemon, &api, &reader, &["volume", "ls"]);
     assert!(String::from_utf8_lossy(&listed.stdout).contains("rd0"));
     let tokens = daemon.json(&["token", "ls"]);
     assert_eq!(tokens[0]["role"], "operator");
     daemon.ok(&["token", "remove", "operator"]);
-    let refused = over_tls(&daemon, port, &operator, &["volume", "ls"]);
+    let refused = over_tls(&daemon, &api, &operator, &["volume", "ls"]);
     let told = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(told.contains("token is missing or wrong"), "{told}");
     // A stranger's certificate: the system's issuers signed none such.
     let stranger = ramport()
-        .args(["--api", &format!("https://127.0.0.1:{port}")])
+        .args(["--api", &api])
         .args(["--api-token-file", &reader, "--api-ca"])
         .arg(daemon.folder.join("read-only"))
         .args(["volume", "ls"])
