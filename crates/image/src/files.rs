@@ -2,12 +2,14 @@
 //! tests.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-use rustix::fs::{Advice, FlockOperation, OFlags, fadvise, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
+
+use crate::host_file::HostFile;
 
 /// Bytes that can be read at any place.
 pub trait ReadAt {
@@ -81,29 +83,6 @@ pub trait Files {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HostFiles;
 
-/// A file that is being written: locked, so that nobody takes it for a leftover.
-#[derive(Debug)]
-pub struct HostFile {
-    file: File,
-    written_bytes: u64,
-    synced_bytes: u64,
-}
-
-/// Unsynced bytes of a file that is being written. Without this bound they would displace other
-/// files from the page cache, and hold up everyone who syncs the same file system at the end.
-const UNSYNCED_MAX_BYTES: u64 = 32 << 20;
-
-impl HostFile {
-    fn sync(&mut self) -> io::Result<()> {
-        self.file.sync_data()?;
-        // The page cache is memory that volumes could have; who does not forget is slower, not
-        // wrong.
-        let _stays_cached = fadvise(&self.file, self.synced_bytes, None, Advice::DontNeed);
-        self.synced_bytes = self.written_bytes;
-        Ok(())
-    }
-}
-
 impl Files for HostFiles {
     type Old = File;
     type New = HostFile;
@@ -131,20 +110,11 @@ impl Files for HostFiles {
             .mode(0o600)
             .open(path)?;
         flock(&file, FlockOperation::LockExclusive)?;
-        Ok(HostFile {
-            file,
-            written_bytes: 0,
-            synced_bytes: 0,
-        })
+        HostFile::new(file)
     }
 
     fn append(&self, file: &mut HostFile, bytes: &[u8]) -> io::Result<()> {
-        file.file.write_all(bytes)?;
-        file.written_bytes += bytes.len() as u64;
-        if file.written_bytes - file.synced_bytes >= UNSYNCED_MAX_BYTES {
-            file.sync()?;
-        }
-        Ok(())
+        file.append(bytes)
     }
 
     fn sync(&self, file: &mut HostFile) -> io::Result<()> {

@@ -14,6 +14,7 @@ mod chain;
 mod error;
 mod files;
 mod format;
+mod host_file;
 mod reader;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
