@@ -93,6 +93,12 @@ pub trait Volume: Send + Sync {
     )]
     fn prefetch(&self, kind: OpKind, extent: Extent) {}
 
+    /// A hint that a read of `extent` is admitted after a few others that were announced: a volume
+    /// that has to look up where blocks are prefetches what that needs. Extents beyond the end are
+    /// ignored.
+    #[expect(unused_variables, reason = "memory is not looked up")]
+    fn announce_read(&self, extent: Extent) {}
+
     /// Makes the effects of an executed command safe (durable, replicated), as far as the volume
     /// promises that. Called once for each command that was admitted with [`Admission::Later`] or
     /// [`Admission::NowThenSettle`], did not fail, and is not of kind

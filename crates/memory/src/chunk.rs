@@ -24,7 +24,7 @@ const MARKED_ZEROS: u8 = 3;
 const MARKED_INHERITED: u8 = 4;
 
 /// Huge pages need slabs of their size, so that the host allocates what the budget was charged.
-const HUGE_PAGE_BYTES: u64 = 2 << 20;
+pub(crate) const HUGE_PAGE_BYTES: u64 = 2 << 20;
 
 /// The longest span of bytes that were never written.
 pub(crate) const ZEROS_BYTES: usize = 64 << 10;
@@ -380,8 +380,8 @@ fn vacant_states(count: usize) -> Box<[AtomicU8]> {
 ///
 /// # Safety
 ///
-/// The range is a mapping of this chunk.
-unsafe fn advise(start: *mut c_void, len: usize, pages: Advice) {
+/// The range is a mapping of the caller.
+pub(crate) unsafe fn advise(start: *mut c_void, len: usize, pages: Advice) {
     for advice in [pages, Advice::LinuxDontDump] {
         // SAFETY: the caller's; neither advice changes contents. A kernel built without huge pages
         // refuses the first, which changes nothing either, so the answer does not matter.
@@ -390,7 +390,7 @@ unsafe fn advise(start: *mut c_void, len: usize, pages: Advice) {
 }
 
 /// Maps `len` bytes at a multiple of `align`.
-fn map_aligned(
+pub(crate) fn map_aligned(
     len: usize,
     align: usize,
     overcommit: Overcommit,

@@ -26,8 +26,9 @@
 //!
 //! # Why the unsafe code here is sound
 //!
-//! Unsafe code is only in `chunk` (mappings and raw copies) and in `store` (which calls them). The
-//! argument has three parts:
+//! Unsafe code is only in `chunk` (mappings and raw copies), in `store` (which calls them) and in
+//! `pieces`. A [`Piece`] owns its bytes as a `Box<[u8]>` does, and its region's mapping lives as
+//! long as it. For stores, the argument has three parts:
 //!
 //! 1. **The addresses are valid.** A chunk's mapping is made once and unmapped only when its store
 //!    drops, which needs `&mut` and so cannot happen while any operation borrows the store. Each
@@ -51,6 +52,7 @@ mod error;
 mod host;
 mod layout;
 mod locks;
+mod pieces;
 mod prefetch;
 mod slabs;
 mod store;
@@ -59,7 +61,8 @@ pub use budget::{Budget, Charge};
 pub use error::MemoryError;
 pub use host::{HostMemory, Overcommit, PagePolicy, huge_bytes_in_use};
 pub use layout::Layout;
-pub use prefetch::{prefetch, prefetch_value};
+pub use pieces::{Piece, Region};
+pub use prefetch::{prefetch_line, prefetch_value};
 pub use store::{
     NoSuchProvision, Part, Progress, Provision, STORES_MAX, Snapshot, Store, Tracker,
     compare_and_write_across,

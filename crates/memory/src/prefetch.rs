@@ -4,14 +4,16 @@
 const PREFETCH_BYTES_MAX: usize = 1024;
 const CACHE_LINE_BYTES: usize = 64;
 
-/// Asks the processor to bring the first of these bytes into its cache. Changes nothing.
-pub fn prefetch(bytes: &[u8]) {
-    prefetch_at(bytes.as_ptr(), bytes.len());
-}
-
-/// The same for a value, which others may be changing.
+/// Asks the processor to bring a value, which others may be changing, into its cache. Changes
+/// nothing.
 pub fn prefetch_value<T>(value: &T) {
     prefetch_at(std::ptr::from_ref(value).cast(), size_of::<T>());
+}
+
+/// The same for the first line of a value that is longer.
+pub fn prefetch_line<T>(value: &T) {
+    let len = size_of::<T>().min(CACHE_LINE_BYTES);
+    prefetch_at(std::ptr::from_ref(value).cast(), len);
 }
 
 /// The same for bytes that others may be changing.

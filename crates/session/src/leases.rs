@@ -166,6 +166,12 @@ impl Leases {
         self.count == 0
     }
 
+    /// Whether a command has ever held a lease.
+    #[inline]
+    pub fn were_held(&self) -> bool {
+        !self.slots.is_empty()
+    }
+
     /// Whether the command in `slot` holds a lease.
     #[inline]
     pub fn holds(&self, slot: usize) -> bool {

@@ -207,6 +207,10 @@ impl Volume for CacheVolume {
         }
     }
 
+    fn announce_read(&self, extent: Extent) {
+        self.window.prefetch(extent);
+    }
+
     fn settle(&self, ticket: Ticket) -> Result<Settled, Status> {
         self.window.settle(ticket)
     }

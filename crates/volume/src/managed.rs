@@ -632,6 +632,10 @@ impl<V: Volume + Storage> Volume for Managed<V> {
         self.volume.prefetch(kind, extent);
     }
 
+    fn announce_read(&self, extent: Extent) {
+        self.volume.announce_read(extent);
+    }
+
     fn settle(&self, ticket: Ticket) -> Result<Settled, Status> {
         self.volume.settle(ticket)
     }

@@ -17,6 +17,7 @@
 use std::ops::Range;
 
 use block::Status;
+use memory::Piece;
 
 use crate::sectors::SectorSet;
 
@@ -91,12 +92,16 @@ impl FrameState {
     }
 }
 
-/// Memory for one window block.
-#[derive(Debug, Default)]
+/// Memory for one window block. What a hit needs comes first, in one line of the processor's cache
+/// with the lock.
+#[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Frame {
-    pub(crate) state: FrameState,
     /// Which window block it holds, unless it is absent.
     pub(crate) block: u64,
+    memory: Piece,
+    pub(crate) state: FrameState,
+    has_memory: bool,
     /// Sectors whose bytes are the volume's contents.
     pub(crate) valid: SectorSet,
     /// Valid sectors that are newer than what the backing holds or is given.
@@ -109,16 +114,32 @@ pub(crate) struct Frame {
     pub(crate) failure: Option<Status>,
     /// Sectors that the read in flight may have read before an erasure.
     outdated: SectorSet,
-    memory: Option<Box<[u8]>>,
 }
 
 impl Frame {
-    pub(crate) fn has_memory(&self) -> bool {
-        self.memory.is_some()
+    /// A frame that takes no memory yet.
+    pub(crate) fn new(memory: Piece) -> Self {
+        Self {
+            block: 0,
+            memory,
+            state: FrameState::Absent,
+            has_memory: false,
+            valid: SectorSet::EMPTY,
+            dirty: SectorSet::EMPTY,
+            writing: SectorSet::EMPTY,
+            failed: SectorSet::EMPTY,
+            failure: None,
+            outdated: SectorSet::EMPTY,
+        }
     }
 
-    pub(crate) fn give_memory(&mut self, len_bytes: usize) {
-        self.memory = Some(vec![0; len_bytes].into_boxed_slice());
+    pub(crate) fn has_memory(&self) -> bool {
+        self.has_memory
+    }
+
+    /// Its memory is charged from now on.
+    pub(crate) fn give_memory(&mut self) {
+        self.has_memory = true;
     }
 
     pub(crate) fn take_memory(&mut self) {
@@ -127,7 +148,8 @@ impl Frame {
             FrameState::Absent,
             "an absent frame has no use for memory"
         );
-        self.memory = None;
+        self.has_memory = false;
+        self.memory.give_back();
     }
 
     /// The frame holds `block` from now on; none of its sectors is known.
@@ -233,15 +255,8 @@ impl Frame {
 
     /// The bytes of sectors.
     pub(crate) fn bytes(&mut self, range: Range<usize>) -> &mut [u8] {
-        let memory = self.memory.as_mut().expect("an assigned frame has memory");
-        &mut memory[range]
-    }
-
-    /// The bytes of a run of sectors are needed soon.
-    pub(crate) fn prefetch(&self, (first, count): (u32, u32), shift: u32) {
-        if let Some(memory) = &self.memory {
-            memory::prefetch(&memory[byte_range(first, count, shift)]);
-        }
+        assert!(self.has_memory, "an assigned frame has memory");
+        &mut self.memory[range]
     }
 
     fn on(&mut self, event: FrameEvent) {

@@ -89,6 +89,14 @@ impl FrameIndex {
         None
     }
 
+    /// A window block is looked up soon.
+    pub(crate) fn prefetch(&self, block: u64) {
+        if self.len > 0 {
+            let at = self.home(self.hashing.hash(block));
+            memory::prefetch_value(&self.places[at]);
+        }
+    }
+
     /// A frame holds a window block that no frame has held.
     pub(crate) fn insert(&mut self, block: u64, frame: u32) {
         if (self.len + 1) * LOAD_OF > self.places.len() * LOAD_MAX {

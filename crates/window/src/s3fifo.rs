@@ -81,6 +81,13 @@ impl S3Fifo {
         *uses = (*uses + 1).min(USES_MAX);
     }
 
+    /// A frame is used soon.
+    pub(crate) fn prefetch(&self, frame: u32) {
+        if let Some(entry) = self.entries.get(frame as usize) {
+            memory::prefetch_value(entry);
+        }
+    }
+
     /// A frame can be evicted.
     pub(crate) fn join(&mut self, frame: u32) {
         let entry = &mut self.entries[frame as usize];

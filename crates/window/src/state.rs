@@ -6,6 +6,7 @@
 mod admission;
 mod erasures;
 mod flushes;
+mod hits;
 mod retention;
 mod settling;
 mod transfers;
@@ -15,6 +16,7 @@ use std::sync::Arc;
 
 use block::{Blocks, ByteRange, Completion, Extent, Geometry, Lba, Status, Ticket};
 use memory::{Budget, Charge, MemoryError};
+use rustc_hash::FxBuildHasher;
 
 use crate::backing::{Backing, BackingOp, Request, RequestId};
 use crate::cache::{Cache, CacheOptions};
@@ -26,9 +28,13 @@ use crate::sectors::SectorSet;
 
 use erasures::Erasure;
 use flushes::Flushes;
+use hits::Holder;
 
 /// The most leases of a window at a time.
 pub(crate) const LEASES_MAX: usize = 1 << 16;
+
+/// Hints between the look at the index and that at the frame.
+const HINTS: usize = 4;
 
 /// Sizes of a window, as powers of two.
 #[derive(Clone, Copy, Debug)]
@@ -103,6 +109,19 @@ impl Shape {
         })
     }
 
+    /// The piece of an extent that is in one window block and not empty.
+    fn only_piece(self, extent: Extent) -> Option<Piece> {
+        let frame_sectors = 1_u64 << self.frame_shift;
+        let first = extent.lba.0 & (frame_sectors - 1);
+        let count = extent.blocks.0;
+        (count > 0 && count <= frame_sectors - first).then_some(Piece {
+            block: extent.lba.0 >> self.frame_shift,
+            first: first as u32,
+            count: count as u32,
+            before: 0,
+        })
+    }
+
     /// The sectors of a window block.
     pub(crate) const fn extent_of(self, block: u64) -> Extent {
         Extent::new(
@@ -122,6 +141,11 @@ impl Shape {
             (first.min(last) - whole.lba.0.min(last)) as u32,
             count as u32,
         )
+    }
+
+    /// Every sector of a frame.
+    const fn all_sectors(self) -> SectorSet {
+        SectorSet::span(0, 1 << self.frame_shift)
     }
 
     /// The bytes of the volume that a run of sectors of a window block stands for.
@@ -144,6 +168,8 @@ pub(crate) struct State {
     /// How many frames have memory.
     frames_with_memory: usize,
     slots: Vec<Slot>,
+    /// Of frames that need none any more: their vectors are reused.
+    spare_transfers: Vec<Box<Transfer>>,
     /// If frames are kept after their commands.
     cache: Option<Cache>,
     /// The frame of each window block that is in memory.
@@ -157,7 +183,8 @@ pub(crate) struct State {
     soon_free: usize,
     leases: Vec<Lease>,
     free_leases: Vec<u32>,
-    by_ticket: HashMap<Ticket, u32>,
+    /// What each command holds. This process makes tickets, so no peer chooses them.
+    by_ticket: HashMap<Ticket, Holder, FxBuildHasher>,
     /// Leases that wait for frames, oldest first.
     queue: VecDeque<u32>,
     /// How many window blocks they need.
@@ -170,6 +197,9 @@ pub(crate) struct State {
     done: VecDeque<Completion>,
     /// Frames that an erasure touches: kept for its memory.
     scratch: Vec<u32>,
+    /// The last hints of what is needed soon, each until as many others have come.
+    hints: [Option<Piece>; HINTS],
+    hints_given: usize,
     is_closed: bool,
 }
 
@@ -180,15 +210,15 @@ struct Slot {
     block: u64,
     /// How many leases keep it.
     leases: u32,
-    waiters: Vec<Waiter>,
-    /// How many writes of it were ever started.
-    writes_started: u64,
-    /// Requests of its write that are in flight, what failed of it, and why.
-    parts: u32,
-    failed: SectorSet,
-    failure: Option<Status>,
+    /// What is known besides while something is awaited of it or it is written: few of the many
+    /// frames of a cache need that at a time, and a hit looks at one line of the processor's cache.
+    transfer: Option<Box<Transfer>>,
     /// It is one of those that can be evicted.
     is_idle: bool,
+    /// It was one of those, and reads that have hit are all that has used it since.
+    is_quiet: bool,
+    /// All of its sectors are valid. Not set if that is not known.
+    is_whole: bool,
     /// It is not kept once no command uses it.
     is_transient: bool,
     /// Its write is one of the background.
@@ -203,8 +233,37 @@ struct Slot {
     is_durable_wanted: bool,
     /// The last transfer was a write: a fill comes next, if one is wanted.
     was_written: bool,
+}
+
+/// What is known about a frame that is written or awaited.
+#[derive(Debug, Default)]
+struct Transfer {
+    waiters: Vec<Waiter>,
+    /// How many writes of it were started.
+    writes_started: u64,
+    /// Requests of its write that are in flight, what failed of it, and why.
+    parts: u32,
+    failed: SectorSet,
+    failure: Option<Status>,
     /// The flush that is prepared waits for the write of this number.
     flush_until: Option<u64>,
+}
+
+impl Slot {
+    fn transfer(&mut self) -> &mut Transfer {
+        self.transfer.get_or_insert_default()
+    }
+
+    fn waiters(&self) -> &[Waiter] {
+        self.transfer.as_ref().map_or(&[], |it| &it.waiters)
+    }
+
+    /// Whether a flush waits for it.
+    fn is_flushed(&self) -> bool {
+        self.transfer
+            .as_ref()
+            .is_some_and(|it| it.flush_until.is_some())
+    }
 }
 
 /// A lease that waits for a frame.
@@ -252,6 +311,7 @@ impl State {
             charge: budget.overdraw(0),
             frames_with_memory: 0,
             slots: Vec::new(),
+            spare_transfers: Vec::new(),
             cache,
             map: FrameIndex::new(),
             free: VecDeque::new(),
@@ -259,7 +319,7 @@ impl State {
             soon_free: 0,
             leases: Vec::new(),
             free_leases: Vec::new(),
-            by_ticket: HashMap::new(),
+            by_ticket: HashMap::default(),
             queue: VecDeque::new(),
             promised: 0,
             active: Vec::new(),
@@ -268,6 +328,8 @@ impl State {
             flushes: Flushes::default(),
             done: VecDeque::new(),
             scratch: Vec::new(),
+            hints: [None; HINTS],
+            hints_given: 0,
             is_closed: false,
         };
         state.charge_frames(0, 0)?;
@@ -286,19 +348,37 @@ impl State {
     /// The frame that holds a window block, if one does.
     fn find(&self, block: u64) -> Option<u32> {
         let slots = &self.slots;
+        self.map
+            .get(block, |frame| slots[frame as usize].block == block)
+    }
+
+    /// The same; if there is one, a run of its sectors is needed soon.
+    fn find_soon(&self, block: u64, run: (u32, u32)) -> Option<u32> {
+        let slots = &self.slots;
         self.map.get(block, |frame| {
             // All that is looked at next, at once.
             memory::prefetch_value(&slots[frame as usize]);
-            self.frames.prefetch(frame);
+            if let Some(cache) = &self.cache {
+                cache.policy.prefetch(frame);
+            }
+            self.frames.prefetch(frame, run, self.shape.sector_shift);
             slots[frame as usize].block == block
         })
     }
 
-    /// The bytes of window blocks are needed soon, if they are in memory.
-    pub(crate) fn prefetch(&self, extent: Extent) {
+    /// The bytes of window blocks are needed soon, if they are in memory. Two steps, so that no
+    /// look-up waits for the memory of the index: that of a block is prefetched now, and the frame
+    /// in which the block is once more hints have come.
+    pub(crate) fn prefetch(&mut self, extent: Extent) {
         // What is longer is followed by the processor itself.
-        if let Some(piece) = self.shape.pieces(extent).next() {
-            self.find(piece.block);
+        let Some(piece) = self.shape.pieces(extent).next() else {
+            return;
+        };
+        self.map.prefetch(piece.block);
+        let at = self.hints_given % HINTS;
+        self.hints_given = self.hints_given.wrapping_add(1);
+        if let Some(piece) = self.hints[at].replace(piece) {
+            self.find_soon(piece.block, (piece.first, piece.count));
         }
     }
 
@@ -324,7 +404,9 @@ impl State {
         self.queue.clear();
         self.promised = 0;
         for slot in &mut self.slots {
-            slot.waiters.clear();
+            if let Some(transfer) = &mut slot.transfer {
+                transfer.waiters.clear();
+            }
         }
         for erasure in &mut self.erasures {
             erasure.waiters.clear();
@@ -361,6 +443,13 @@ impl State {
 
     fn slot(&mut self, frame: u32) -> &mut Slot {
         &mut self.slots[frame as usize]
+    }
+
+    /// What is known of a frame that is written or awaited.
+    fn transfer(&mut self, frame: u32) -> &mut Transfer {
+        let spare = &mut self.spare_transfers;
+        let transfer = &mut self.slots[frame as usize].transfer;
+        transfer.get_or_insert_with(|| spare.pop().unwrap_or_default())
     }
 
     fn lease(&mut self, index: u32) -> &mut Lease {

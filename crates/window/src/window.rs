@@ -7,7 +7,7 @@ use block::{
     Admission, BlockSize, Blocks, Completion, Completions, DataUse, Extent, Geometry, Intent, Lba,
     Op, OpKind, Persistence, ReadDest, Settled, Status, Ticket,
 };
-use memory::{Budget, MemoryError};
+use memory::{Budget, MemoryError, PagePolicy};
 
 use crate::backing::{Backing, BackingClient, BackingOp, Ended, RequestId};
 use crate::cache::{CacheOptions, CacheStatistics};
@@ -100,7 +100,13 @@ impl Window {
             1 << shape.frame_shift <= SECTORS_MAX,
             "a set of sectors covers a frame"
         );
-        let frames = Arc::new(Frames::new(shape.frames_max));
+        // What a window forgets at once is given back to the host by the frame, which huge pages
+        // are too large for.
+        let pages = match cache {
+            Some(_) => budget.pages(),
+            None => PagePolicy::Ordinary,
+        };
+        let frames = Arc::new(Frames::new(shape.frames_max, shape.frame_bytes(), pages));
         let state = State::new(shape, Arc::clone(&frames), backing, budget, cache)?;
         Ok(Self {
             shape,

@@ -2,7 +2,8 @@
 
 use block::{Admission, DataUse, Intent, Persistence, Status, Ticket};
 
-use super::{Awaited, LEASES_MAX, Slot, State, Waiter, frame};
+use super::hits::Holder;
+use super::{Awaited, LEASES_MAX, Slot, State, Transfer, Waiter, frame};
 use crate::cache::Presence;
 use crate::index::FrameIndex;
 use crate::lease::{Held, Lease, NO_FRAME, Role, Stage};
@@ -17,10 +18,12 @@ const SLOTS_STEP: usize = 64;
 /// An entry of the map of ghosts, from window blocks to numbers: key, value and a control byte. A map has a power of
 /// two of buckets, and doubles when removed entries have used up what it has to spare.
 const MAP_ENTRY_BYTES: usize = 4 * (size_of::<(u64, u32)>() + 1);
-/// What a frame that is known takes at most besides its memory and its [`Frame`](crate::frame::Frame): its
-/// slot, its entry in the map, among the free frames and among the dirty ones (in nodes that are half
-/// full), and what the policy has of it.
+/// What a frame that is known takes at most besides its memory and its
+/// [`Frame`](crate::frame::Frame): its slot, what is known of its transfer, its entry in the map,
+/// among the free frames and among the dirty ones (in nodes that are half full), and what the
+/// policy has of it.
 const KNOWN_FRAME_BYTES: usize = size_of::<Slot>() * 9 / 8
+    + size_of::<Transfer>()
     + FrameIndex::ENTRY_BYTES
     + 2 * size_of::<u32>()
     + 2 * size_of::<(u64, u32)>()
@@ -41,13 +44,17 @@ impl State {
         if self.is_closed {
             return Admission::Fail(Status::Gone, None);
         }
+        let is_bypass = self.is_bypass(intent);
+        if !is_bypass && let Some(admission) = self.admit_hit(intent, ticket) {
+            return admission;
+        }
         if self.needed_blocks(intent) > u64::from(self.shape.frames_max) {
             return Admission::Fail(Status::Invalid, None);
         }
         if self.by_ticket.len() >= LEASES_MAX {
             return Admission::Fail(Status::Busy, None);
         }
-        let index = self.new_lease(intent, ticket);
+        let index = self.new_lease(intent, ticket, is_bypass);
         let needs_frames = !self.leases[index as usize].held.is_empty();
         let taken = if self.queue.is_empty() || !needs_frames {
             self.take_frames(index)
@@ -125,7 +132,12 @@ impl State {
             .sum()
     }
 
-    fn new_lease(&mut self, intent: &Intent<'_>, ticket: Ticket) -> u32 {
+    pub(super) fn new_lease(
+        &mut self,
+        intent: &Intent<'_>,
+        ticket: Ticket,
+        is_bypass: bool,
+    ) -> u32 {
         let index = self.free_leases.pop().unwrap_or_else(|| {
             self.leases.push(Lease {
                 ticket,
@@ -143,7 +155,6 @@ impl State {
             self.leases.len() as u32 - 1
         });
         let shape = self.shape;
-        let is_bypass = self.is_bypass(intent);
         let lease = self.lease(index);
         lease.ticket = ticket;
         lease.stage = Stage::Queued;
@@ -164,8 +175,7 @@ impl State {
                 lease.changes.push(*extent);
             }
         }
-        let before = self.by_ticket.insert(ticket, index);
-        assert!(before.is_none(), "{ticket:?} names one command at a time");
+        self.enter(ticket, Holder::Lease(index));
         index
     }
 
@@ -254,6 +264,7 @@ impl State {
         self.leases[index as usize].held[number].frame = frame;
         let slot = &mut self.slots[frame as usize];
         slot.leases += 1;
+        slot.is_quiet = false;
         if slot.leases > 1 {
             return;
         }
@@ -273,7 +284,7 @@ impl State {
             let frame = self.slots.len() as u32;
             self.charge_frames(self.frames_with_memory, frame + 1)
                 .ok()?;
-            self.frames.prepare(frame);
+            self.frames.prepare(frame).ok()?;
             if self.slots.len() == self.slots.capacity() {
                 // Doubling would leave up to half unused.
                 let step = (self.slots.len() / 8).max(SLOTS_STEP);
@@ -290,11 +301,13 @@ impl State {
             self.charge_frames(self.frames_with_memory + 1, self.slots.len() as u32)
                 .ok()?;
             self.frames_with_memory += 1;
-            frame!(self, frame).give_memory(self.shape.frame_bytes());
+            frame!(self, frame).give_memory();
         }
         frame!(self, frame).assign(block);
         self.free.pop_back();
-        self.slots[frame as usize].block = block;
+        let slot = self.slot(frame);
+        slot.block = block;
+        slot.is_whole = false;
         self.map.insert(block, frame);
         self.soon_free += 1;
         if let Some(cache) = &mut self.cache {
@@ -354,7 +367,7 @@ impl State {
         sectors: SectorSet,
         event: Awaited,
     ) {
-        self.slot(frame).waiters.push(Waiter {
+        self.transfer(frame).waiters.push(Waiter {
             lease: index,
             sectors,
             event,
@@ -372,13 +385,12 @@ impl State {
                 frame,
                 ..
             } = self.leases[index as usize].held[number];
-            let guard = frame!(self, frame);
-            let valid = guard.valid;
+            let valid = frame!(self, frame).valid;
             if role == Role::Read {
                 // It is executed when it is sent, after the other received commands.
-                guard.prefetch(sectors.hull(), self.shape.sector_shift);
+                let shift = self.shape.sector_shift;
+                self.frames.prefetch(frame, sectors.hull(), shift);
             }
-            drop(guard);
             presence.note(sectors, valid);
             if !role.needs_contents() || valid.has_all(sectors) {
                 continue;

@@ -71,6 +71,7 @@ impl State {
             });
             number
         };
+        self.promote_writes();
         let mut is_awaited = false;
         self.find_resident(extent);
         for at in 0..self.scratch.len() {
@@ -80,10 +81,10 @@ impl State {
             guard.erase(covered, self.shape.sector_shift);
             drop(guard);
             let slot = &self.slots[frame as usize];
-            is_awaited |= !slot.waiters.is_empty() || slot.flush_until.is_some();
+            is_awaited |= !slot.waiters().is_empty() || slot.is_flushed();
             // Commands that wait for frames may get this one, which is not written any more.
             is_awaited |= slot.leases == 0 && !self.queue.is_empty();
-            for waiter in &slot.waiters {
+            for waiter in slot.waiters() {
                 // What it wrote may be erased instead of written, and that is not stable.
                 let lease = &mut self.leases[waiter.lease as usize];
                 lease.then_flush |= waiter.event != Awaited::Fill
@@ -257,6 +258,7 @@ impl State {
             let covered = self.shape.covered(guard.block, extent);
             guard.fail_erase(covered);
             drop(guard);
+            self.slot(frame).is_whole = false;
             let is_lost = |awaited, sectors: SectorSet| {
                 matches!(awaited, Awaited::Write(_)) && !sectors.and(covered).is_empty()
             };

@@ -65,8 +65,9 @@ impl State {
             }
             self.flushes.awaited += 1;
             let slot = self.slot(frame);
-            slot.flush_until = Some(slot.writes_started + u64::from(is_dirty));
             slot.is_write_wanted |= is_dirty;
+            let transfer = slot.transfer();
+            transfer.flush_until = Some(transfer.writes_started + u64::from(is_dirty));
             self.kick(frame);
         }
         self.flushes.awaited += self.flush_erasures();

@@ -9,11 +9,12 @@
 use block::{DataUse, Intent, Persistence, Status};
 use memory::MemoryError;
 
+use super::hits::Holder;
 use super::{Active, State, frame};
 use crate::backing::BackingOp;
 use crate::cache::{Cache, CacheMode, CacheOptions, CacheStatistics, Presence, kept_frames};
 use crate::frame::FrameState;
-use crate::lease::Role;
+use crate::lease::{NO_FRAME, Role};
 use crate::sectors::SectorSet;
 
 /// Background writes in flight at a time.
@@ -23,6 +24,8 @@ const CLEANING_MAX: usize = 32;
 const DIRTY_SHARE: usize = 2;
 /// Frames that are evicted under one hold of the lock when a cache becomes smaller.
 const TRIM_STEP: usize = 256;
+/// Records of transfers that are kept for later.
+const SPARE_TRANSFERS_MAX: usize = 64;
 
 impl State {
     /// Frames that can be evicted.
@@ -119,6 +122,7 @@ impl State {
     /// A frame that is clean and that nobody uses is kept or freed.
     pub(super) fn rest(&mut self, frame: u32) {
         let is_empty = frame!(self, frame).valid.is_empty();
+        self.end_transfers(frame);
         let slot = &mut self.slots[frame as usize];
         let cache = self.cache.as_mut().filter(|cache| {
             let is_of_use = !is_empty || cache.policy.is_queued(frame);
@@ -132,12 +136,30 @@ impl State {
         if std::mem::replace(&mut slot.is_idle, true) {
             return;
         }
-        // Few of the many frames of a cache have waiters at a time.
-        slot.waiters = Vec::new();
         self.soon_free -= 1;
         cache.evictable += 1;
         cache.policy.join(frame);
-        if self.map.len() > cache.kept_frames {
+        self.evict_beyond_size();
+    }
+
+    /// A frame is clean, unused and in no transfer: what is known of its transfers is kept for
+    /// another frame.
+    fn end_transfers(&mut self, frame: u32) {
+        let Some(mut transfer) = self.slot(frame).transfer.take() else {
+            return;
+        };
+        if self.spare_transfers.len() < SPARE_TRANSFERS_MAX {
+            transfer.writes_started = 0;
+            transfer.failed = SectorSet::EMPTY;
+            transfer.failure = None;
+            self.spare_transfers.push(transfer);
+        }
+    }
+
+    /// A frame has become idle: one is freed if there are more than the cache keeps.
+    pub(super) fn evict_beyond_size(&mut self) {
+        let is_over = |cache: &Cache| self.map.len() > cache.kept_frames;
+        if self.cache.as_ref().is_some_and(is_over) {
             self.evict();
         }
     }
@@ -170,14 +192,18 @@ impl State {
         self.free_frame(frame);
     }
 
+    /// Whether a write may stay in the cache.
+    pub(super) fn is_room_for_dirty(&self) -> bool {
+        self.cache.as_ref().is_some_and(|cache| {
+            cache.options.mode == CacheMode::WriteBack
+                && cache.dirty.len() < (cache.kept_frames / DIRTY_SHARE).max(1)
+        })
+    }
+
     /// Whether a command that has written is answered before the backing has its data.
     pub(super) fn is_written_back(&mut self, index: u32) -> bool {
         let lease = &self.leases[index as usize];
-        let may_be = |cache: &Cache| {
-            cache.options.mode == CacheMode::WriteBack
-                && cache.dirty.len() < (cache.kept_frames / DIRTY_SHARE).max(1)
-        };
-        if lease.persistence == Persistence::Durable || !self.cache.as_ref().is_some_and(may_be) {
+        if lease.persistence == Persistence::Durable || !self.is_room_for_dirty() {
             return false;
         }
         let held = lease.held.iter().filter(|held| held.role.changes());
@@ -202,9 +228,9 @@ impl State {
     /// The write of a run of sectors has failed, and it is to be tried again.
     pub(super) fn redo_write(&mut self, frame: u32, run: SectorSet, failure: Status) {
         frame!(self, frame).redo_write(run);
-        let slot = self.slot(frame);
-        slot.failed = slot.failed.or(run);
-        slot.failure = Some(failure);
+        let transfer = self.slot(frame).transfer();
+        transfer.failed = transfer.failed.or(run);
+        transfer.failure = Some(failure);
     }
 
     /// Keeps the list of dirty frames.
@@ -237,13 +263,17 @@ impl State {
                 _ => None,
             });
         self.scratch.extend(written);
-        let leases = self
-            .by_ticket
-            .values()
-            .map(|&index| &self.leases[index as usize]);
-        let held = leases.filter(|lease| lease.keeps_frames);
-        self.scratch
-            .extend(held.flat_map(|lease| lease.held.iter().map(|held| held.frame)));
+        for holder in self.by_ticket.values() {
+            match *holder {
+                Holder::Hit(hit) if hit.frame == NO_FRAME => {}
+                Holder::Hit(hit) => self.scratch.push(hit.frame),
+                Holder::Lease(index) => {
+                    let lease = &self.leases[index as usize];
+                    let held = lease.held.iter().filter(|_| lease.keeps_frames);
+                    self.scratch.extend(held.map(|held| held.frame));
+                }
+            }
+        }
         self.scratch.sort_unstable();
         self.scratch.dedup();
     }

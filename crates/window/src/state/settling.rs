@@ -2,18 +2,26 @@
 
 use block::{DataUse, Persistence, Settled, Status, Ticket};
 
+use super::hits::Holder;
 use super::{Awaited, State, frame};
 use crate::lease::{Held, Stage};
 
 impl State {
     /// See [`block::Volume::settle`].
     pub(crate) fn settle(&mut self, ticket: Ticket) -> Result<Settled, Status> {
-        let Some(&index) = self.by_ticket.get(&ticket) else {
+        let Some(&holder) = self.by_ticket.get(&ticket) else {
             return Err(Status::Invalid);
         };
         if self.is_closed {
             return Err(Status::Gone);
         }
+        match holder {
+            Holder::Hit(hit) => self.settle_hit(ticket, hit),
+            Holder::Lease(index) => self.settle_lease(index),
+        }
+    }
+
+    pub(super) fn settle_lease(&mut self, index: u32) -> Result<Settled, Status> {
         match self.leases[index as usize].data_use {
             DataUse::Read | DataUse::Verify => return Ok(Settled::Done),
             DataUse::Flush => {
@@ -82,7 +90,7 @@ impl State {
                 slot.is_durable_wanted |= is_durable;
             }
             if is_dirty || is_writing {
-                let number = slot.writes_started + u64::from(is_dirty);
+                let number = slot.transfer().writes_started + u64::from(is_dirty);
                 self.await_frame(index, frame, sectors, Awaited::Write(number));
             }
             // Another write has taken some of it, which need not be durable.
@@ -104,15 +112,18 @@ impl State {
 
     /// See [`block::Volume::release`].
     pub(crate) fn release(&mut self, ticket: Ticket) {
-        let Some(&index) = self.by_ticket.get(&ticket) else {
-            return;
+        let index = match self.by_ticket.get(&ticket) {
+            Some(&Holder::Hit(hit)) => return self.release_hit(ticket, hit),
+            Some(&Holder::Lease(index)) => index,
+            None => return,
         };
         self.abandon_queue(index);
         if self.leases[index as usize].awaited > 0 {
             for number in 0..self.leases[index as usize].held.len() {
                 let frame = self.leases[index as usize].held[number].frame;
-                let waiters = &mut self.slot(frame).waiters;
-                waiters.retain(|waiter| waiter.lease != index);
+                if let Some(transfer) = &mut self.slot(frame).transfer {
+                    transfer.waiters.retain(|waiter| waiter.lease != index);
+                }
                 self.kick(frame);
             }
             self.abandon_erasures(index);

@@ -19,15 +19,19 @@ impl State {
         }
         let (block, is_dirty) = (guard.block, !guard.dirty.is_empty());
         let is_in_transfer = guard.state.is_in_transfer();
+        let is_whole = guard.valid.has_all(self.shape.all_sectors());
         let missing = slot.wanted().without(guard.valid);
         drop(guard);
+        let slot = &mut self.slots[frame as usize];
+        slot.is_quiet = false;
+        slot.is_whole = is_whole;
         self.list_dirty(frame, block, is_dirty);
         if is_in_transfer {
             return;
         }
         let slot = &mut self.slots[frame as usize];
         slot.is_acknowledged &= is_dirty;
-        let is_unused = slot.leases == 0 && slot.waiters.is_empty() && slot.flush_until.is_none();
+        let is_unused = slot.leases == 0 && slot.waiters().is_empty() && !slot.is_flushed();
         // A cache cleans in the background what it keeps.
         let is_left = self.cache.is_some() && !slot.is_transient;
         let writes = is_dirty && (slot.is_write_wanted || is_unused && !is_left);
@@ -56,7 +60,6 @@ impl State {
         let sectors = frame!(self, frame).start_write();
         self.list_dirty(frame, block, false);
         let slot = self.slot(frame);
-        slot.writes_started += 1;
         slot.was_written = true;
         slot.is_write_wanted = false;
         let persistence = if std::mem::take(&mut slot.is_durable_wanted) {
@@ -64,9 +67,11 @@ impl State {
         } else {
             Persistence::Volatile
         };
-        slot.failed = SectorSet::EMPTY;
-        slot.failure = None;
-        slot.parts = sectors.runs().count() as u32;
+        let transfer = slot.transfer();
+        transfer.writes_started += 1;
+        transfer.failed = SectorSet::EMPTY;
+        transfer.failure = None;
+        transfer.parts = sectors.runs().count() as u32;
         for run in sectors.runs() {
             let range = self.shape.byte_range(block, run.0, run.1);
             let op = BackingOp::Write(persistence);
@@ -103,14 +108,16 @@ impl State {
             }
         }
         let slot = self.slot(frame);
-        slot.parts -= 1;
-        if slot.parts > 0 {
+        let is_kept = slot.is_acknowledged;
+        let transfer = slot.transfer();
+        transfer.parts -= 1;
+        if transfer.parts > 0 {
             return;
         }
-        let (failed, failure, ended) = (slot.failed, slot.failure, slot.writes_started);
-        if slot.flush_until.is_some_and(|until| until <= ended) {
-            slot.flush_until = None;
-            let is_kept = slot.is_acknowledged;
+        let (failed, failure) = (transfer.failed, transfer.failure);
+        let ended = transfer.writes_started;
+        if transfer.flush_until.is_some_and(|until| until <= ended) {
+            transfer.flush_until = None;
             self.flushes.fail(failure.filter(|_| is_kept));
             self.end_flush_wait();
         }
@@ -133,10 +140,12 @@ impl State {
     fn fail_write(&mut self, frame: u32, run: SectorSet, failure: Status) {
         let lost = frame!(self, frame).fail_write(run, failure);
         let slot = &mut self.slots[frame as usize];
-        slot.failed = slot.failed.or(run);
-        slot.failure = Some(failure);
+        slot.is_whole = false;
+        let transfer = slot.transfer();
+        transfer.failed = transfer.failed.or(run);
+        transfer.failure = Some(failure);
         // Those that wait for the next write may have lost some of their data, too.
-        for waiter in &slot.waiters {
+        for waiter in &transfer.waiters {
             if waiter.event != Awaited::Fill && !waiter.sectors.and(lost).is_empty() {
                 self.leases[waiter.lease as usize].failure = Some(failure);
             }
@@ -160,7 +169,8 @@ impl State {
             while let Some((lease, _)) = self.take_waiter(frame, is_write) {
                 self.end_wait(lease, None);
             }
-            if self.slot(frame).flush_until.take().is_some() {
+            let transfer = self.slot(frame).transfer.as_mut();
+            if transfer.is_some_and(|it| it.flush_until.take().is_some()) {
                 self.end_flush_wait();
             }
         }
@@ -173,7 +183,7 @@ impl State {
         frame: u32,
         matches: impl Fn(Awaited, SectorSet) -> bool,
     ) -> Option<(u32, SectorSet)> {
-        let waiters = &mut self.slot(frame).waiters;
+        let waiters = &mut self.slot(frame).transfer.as_mut()?.waiters;
         let at = waiters
             .iter()
             .position(|waiter| matches(waiter.event, waiter.sectors))?;
@@ -185,7 +195,7 @@ impl State {
 impl Slot {
     /// The sectors whose contents leases wait for.
     fn wanted(&self) -> SectorSet {
-        let fills = self.waiters.iter();
+        let fills = self.waiters().iter();
         let fills = fills.filter(|waiter| waiter.event == Awaited::Fill);
         fills.fold(SectorSet::EMPTY, |all, waiter| all.or(waiter.sectors))
     }

@@ -29,14 +29,25 @@ impl Queue {
         }
     }
 
-    /// Prefetches the blocks that `sqe` writes: the command was received with its data and will
-    /// begin soon.
-    pub fn prefetch<B: Backend>(&self, sqe: &Sqe, backend: &mut B) {
-        if sqe.opcode != opcode::WRITE || !self.role.is_io() {
+    /// Prefetches what a command needs that was received and will begin soon: the blocks that it
+    /// writes if `has_data`, and what looking up the blocks needs that it reads, if volumes of this
+    /// connection look blocks up.
+    pub fn prefetch<B: Backend>(&self, sqe: &Sqe, has_data: bool, backend: &mut B) {
+        let is_write = match sqe.opcode {
+            opcode::WRITE if has_data => true,
+            opcode::READ if self.leases.were_held() => false,
+            _ => return,
+        };
+        if !self.role.is_io() {
             return;
         }
         if let Some(namespace) = backend.namespace(sqe.nsid()) {
-            namespace.volume.prefetch(OpKind::Write, io::extent(sqe));
+            let extent = io::extent(sqe);
+            if is_write {
+                namespace.volume.prefetch(OpKind::Write, extent);
+            } else {
+                namespace.volume.announce_read(extent);
+            }
         }
     }
 

@@ -110,7 +110,10 @@ impl<B: Backend> ControllerSession<B> {
         loop {
             if self.receiver.body.is_none() && self.receiver.header_len == 0 {
                 let at = input.len() - rest.len();
-                ahead.look(at, input, |sqe| self.queue.prefetch(sqe, backend));
+                let queue = &self.queue;
+                ahead.look(at, input, |sqe, has_data| {
+                    queue.prefetch(sqe, has_data, backend);
+                });
             }
             if let Some(body) = self.receiver.body {
                 if !self.take_body(body, &mut rest, backend) {
@@ -383,8 +386,9 @@ impl Ahead {
     /// The number of PDUs to prefetch for.
     const PDUS_MAX: usize = 8;
 
-    /// The next PDU is at `at`: gives commands behind it that have data in their capsule to `each`.
-    fn look(&mut self, at: usize, input: &[u8], mut each: impl FnMut(&Sqe)) {
+    /// The next PDU is at `at`: gives commands behind it to `each`, and whether they have data in
+    /// their capsule.
+    fn look(&mut self, at: usize, input: &[u8], mut each: impl FnMut(&Sqe, bool)) {
         self.count = self.count.saturating_sub(1);
         if self.at <= at {
             *self = Self { at, count: 0 };
@@ -394,9 +398,9 @@ impl Ahead {
                 return;
             };
             let plen = capsule.ch.plen.get() as usize;
-            if capsule.ch.pdu_type == PduType::CapsuleCmd as u8 && plen > size_of::<CapsuleCmd>() {
+            if capsule.ch.pdu_type == PduType::CapsuleCmd as u8 {
                 let sqe = Sqe::ref_from_bytes(&capsule.sqe).expect("an entry has 64 bytes");
-                each(sqe);
+                each(sqe, plen > size_of::<CapsuleCmd>());
             }
             let is_whole = plen >= CH_BYTES && plen <= input.len() - self.at;
             self.at = if is_whole {
