@@ -191,6 +191,30 @@ pub(crate) fn lines(offer: &Offer<'_>, wish: &Wish<'_>) -> Result<ConnectLines, 
     })
 }
 
+/// The commands by which `host` connects to an NVMe target with the option `proof`, through each portal whose
+/// transport `can_prove`. The target need not list the host yet.
+pub(crate) fn nvme_commands(
+    offer: &Offer<'_>,
+    wish: &Wish<'_>,
+    (host, proof): (&str, &str),
+    can_prove: impl Fn(Transport) -> bool,
+) -> Result<Vec<String>, ConnectLineError> {
+    let target = offer.target;
+    let protocol = protocol_of(&target.name);
+    if protocol != Protocol::Nvme {
+        return Err(ConnectLineError::HostOfOtherProtocol {
+            target: target.name.clone(),
+            host: host.to_owned(),
+            protocol: word(protocol),
+        });
+    }
+    let mut ways = ways(offer, wish, protocol)?;
+    ways.retain(|way| can_prove(way.portal.transport));
+    let options = format!("{} {proof}", identity(host));
+    let commands = ways.iter().map(|way| nvme::connect(target, way, &options));
+    Ok(commands.collect())
+}
+
 fn protocol_of(target: &str) -> Protocol {
     let name = target.parse::<TargetName>();
     name.map_or(Protocol::Nvme, |name| name.protocol())

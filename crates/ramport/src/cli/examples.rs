@@ -537,6 +537,8 @@ pub(crate) const HOST_KEYGEN: &str = "\
 Examples:
   A secret, and the commands that use it on both sides:
     ramport host keygen nqn.2014-08.org.nvmexpress:uuid:ce4fee3e-c02c-11ee-8442-830d068a36c6
+  The same, with the target and its portals in the line for the host:
+    ramport host keygen --target nqn.2025-01.com.example:rd0 nqn.2014-08.org.example:h
   The secret alone, for a file:
     ramport host keygen --json
   A longer key:

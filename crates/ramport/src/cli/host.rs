@@ -108,6 +108,9 @@ pub(crate) struct KeygenArgs {
     /// Generate a key for TLS, of sha256 or sha384, instead of a secret
     #[arg(long)]
     pub(crate) tls: bool,
+    /// The target that the host is to use: its portals are then in the printed lines
+    #[arg(long, value_name = "NQN")]
+    pub(crate) target: Option<String>,
 }
 
 /// CHAP for iSCSI logins of a host, or, for a target, of every host without CHAP settings of its

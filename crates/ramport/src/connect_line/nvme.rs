@@ -9,15 +9,8 @@ use super::{AtBoot, FileLine, Guest, Steps, Way, quoted};
 const DISCOVERY_FILE: &str = "/etc/nvme/discovery.conf";
 
 pub(super) fn steps(target: &TargetView, guest: &Guest<'_>, way: &Way<'_>) -> Steps {
-    let transport = match way.portal.transport {
-        Transport::NvmeRdma => "rdma",
-        _ => "tcp",
-    };
-    let path = format!(
-        "--transport={transport} --traddr={} --trsvcid={}",
-        way.address,
-        way.portal.address.port()
-    );
+    let transport = transport(way);
+    let path = path(way);
     let identity = guest.name.map_or_else(String::new, identity);
     Steps {
         discover: vec![
@@ -26,11 +19,7 @@ pub(super) fn steps(target: &TargetView, guest: &Guest<'_>, way: &Way<'_>) -> St
         ],
         connect: vec![
             format!("modprobe nvme-{transport}"),
-            format!(
-                "nvme connect {path} --nqn={}{identity}{}",
-                quoted(&target.name),
-                secrets(guest)
-            ),
+            connect(target, way, &format!("{identity}{}", secrets(guest))),
         ],
         at_boot: AtBoot {
             file: Some(FileLine {
@@ -40,6 +29,29 @@ pub(super) fn steps(target: &TargetView, guest: &Guest<'_>, way: &Way<'_>) -> St
             commands: vec!["systemctl enable nvmf-autoconnect.service".to_owned()],
         },
     }
+}
+
+/// The command that connects, with the options for the host's name and its proof.
+pub(super) fn connect(target: &TargetView, way: &Way<'_>, options: &str) -> String {
+    let (path, target) = (path(way), quoted(&target.name));
+    format!("nvme connect {path} --nqn={target}{options}")
+}
+
+fn transport(way: &Way<'_>) -> &'static str {
+    match way.portal.transport {
+        Transport::NvmeRdma => "rdma",
+        _ => "tcp",
+    }
+}
+
+/// The options for the portal.
+fn path(way: &Way<'_>) -> String {
+    format!(
+        "--transport={} --traddr={} --trsvcid={}",
+        transport(way),
+        way.address,
+        way.portal.address.port()
+    )
 }
 
 /// The options for secrets, which are in files on the host.

@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use control::{Endpoint, HostView, PortalView, TargetView, VolumeView};
 
-use super::words::noun;
-use super::{Daemon, target};
+use super::Daemon;
+use super::words::{noun, target_path};
 use crate::cli::ConnectLineArgs;
 use crate::connect_line::{self, ConnectLines, Offer, PortalLines, Wish};
 use crate::failure::Failure;
@@ -13,7 +13,7 @@ use crate::{local_address, output};
 
 pub(super) fn run(daemon: &Daemon, args: &ConnectLineArgs) -> Result<(), Failure> {
     let client = &daemon.client;
-    let view: TargetView = client.get(&target::path(&args.target))?;
+    let view: TargetView = client.get(&target_path(&args.target))?;
     let hosts: Vec<HostView> = client.get("/v1/hosts")?;
     let portals: Vec<PortalView> = client.get("/v1/portals")?;
     let volumes: Vec<VolumeView> = client.get("/v1/volumes")?;
@@ -37,7 +37,7 @@ pub(super) fn run(daemon: &Daemon, args: &ConnectLineArgs) -> Result<(), Failure
 
 /// What is written for portals on all addresses: what is given, or, if the daemon is on this
 /// machine, the address that faces others.
-fn addresses(daemon: &Daemon, given: Option<IpAddr>) -> [Option<IpAddr>; 2] {
+pub(super) fn addresses(daemon: &Daemon, given: Option<IpAddr>) -> [Option<IpAddr>; 2] {
     let families: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
     families.map(|family| match (given, &daemon.endpoint) {
         (Some(given), _) => (given.is_ipv4() == family.is_ipv4()).then_some(given),

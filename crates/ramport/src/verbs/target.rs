@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::mem;
 use std::num::NonZeroU16;
 
-use control::{Access, Nsid, Target, TargetAccess, TargetView, Text, parse, path_part};
+use control::{Access, Nsid, Target, TargetAccess, TargetView, Text, parse};
 use serde_json::json;
 use server::{HostName, Protocol};
 
-use super::words::{noun, protocol_of, statistics};
+use super::words::{noun, protocol_of, statistics, target_path};
 use super::{Daemon, host, query};
 use crate::cli::{
     AccessArgs, Attach, DetachArgs, HostLuns, TargetCreateArgs, TargetSetArgs, TargetVerb,
@@ -21,10 +21,10 @@ pub(super) fn run(daemon: &Daemon, verb: TargetVerb) -> Result<(), Failure> {
     match verb {
         TargetVerb::Create(args) => create(daemon, &args),
         TargetVerb::List => list(daemon),
-        TargetVerb::Show(args) => show(daemon, &daemon.client.get(&path(&args.name))?),
+        TargetVerb::Show(args) => show(daemon, &daemon.client.get(&target_path(&args.name))?),
         TargetVerb::Set(args) => set(daemon, &args),
         TargetVerb::Attach(args) => {
-            let path = format!("{}/namespaces", path(&args.name));
+            let path = format!("{}/namespaces", target_path(&args.name));
             let body = json!({ "volume": args.volume, "nsid": args.nsid });
             let attached: serde_json::Value = daemon.client.post(&path, &body)?;
             if daemon.is_json() {
@@ -42,7 +42,7 @@ pub(super) fn run(daemon: &Daemon, verb: TargetVerb) -> Result<(), Failure> {
             let number = number_of(daemon, &args)?;
             let path = format!(
                 "{}/namespaces/{number}{}",
-                path(&args.name),
+                target_path(&args.name),
                 query(args.force)
             );
             daemon.client.delete(&path)?;
@@ -53,7 +53,7 @@ pub(super) fn run(daemon: &Daemon, verb: TargetVerb) -> Result<(), Failure> {
             ))
         }
         TargetVerb::Remove(args) => {
-            let path = format!("{}{}", path(&args.name), query(args.force));
+            let path = format!("{}{}", target_path(&args.name), query(args.force));
             daemon.client.delete(&path)?;
             daemon.say(format_args!("target {} is removed", args.name))
         }
@@ -66,17 +66,13 @@ fn number_of(daemon: &Daemon, args: &DetachArgs) -> Result<u32, Failure> {
     if let Ok(number) = args.what.parse() {
         return Ok(number);
     }
-    let target: TargetView = daemon.client.get(&path(&args.name))?;
+    let target: TargetView = daemon.client.get(&target_path(&args.name))?;
     let mut namespaces = target.namespaces.iter();
     let found = namespaces.find(|namespace| namespace.volume == args.what);
     found.map(|namespace| namespace.nsid).ok_or_else(|| {
         let (target, volume) = (args.name.clone(), args.what.clone());
         Mistake::NotAttached { target, volume }.into()
     })
-}
-
-pub(super) fn path(name: &str) -> String {
-    format!("/v1/targets/{}", path_part(name))
 }
 
 /// Changes who may use a target, and how. Settings without an argument stay as they are; the list
@@ -92,7 +88,7 @@ fn set(daemon: &Daemon, args: &TargetSetArgs) -> Result<(), Failure> {
     if !says_who && !says_how {
         return Err(Mistake::NothingToSet.into());
     }
-    let before: TargetView = daemon.client.get(&path(&args.name))?;
+    let before: TargetView = daemon.client.get(&target_path(&args.name))?;
     let mut access = access_of(&args.access)?;
     if !says_who {
         (access.any_host, access.hosts) = (before.any_host, before.hosts);
@@ -104,7 +100,7 @@ fn set(daemon: &Daemon, args: &TargetSetArgs) -> Result<(), Failure> {
         access.portal_groups = groups.filter_map(NonZeroU16::new).collect();
     }
     access.chap = host::chap(chap, &args.name, before.chap)?;
-    let path = format!("{}/access", path(&args.name));
+    let path = format!("{}/access", target_path(&args.name));
     show(daemon, &daemon.client.put(&path, &access)?)
 }
 

@@ -1,9 +1,14 @@
 //! Words that several verbs have for the same things.
 
-use control::KindView;
+use control::{KindView, path_part};
 use server::{Protocol, TargetName};
 
 use crate::units::bytes;
+
+/// Where REST has a target.
+pub(super) fn target_path(name: &str) -> String {
+    format!("/v1/targets/{}", path_part(name))
+}
 
 /// What a volume is called in a target of this name.
 pub(super) fn noun(target: &str) -> &'static str {

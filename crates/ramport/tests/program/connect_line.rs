@@ -57,3 +57,27 @@ fn the_lines_of_a_target_have_what_the_daemon_serves_and_no_secret() {
     assert!(told.contains("does not list host"), "{told}");
     daemon.mistake(&["connect-line", "nqn.2025-01.io.ramport:nowhere"]);
 }
+
+#[test]
+fn a_generated_secret_comes_with_the_line_that_connects_to_the_target() {
+    const NQN: &str = "nqn.2025-01.io.ramport:keygen";
+    const NVME_HOST: &str = "nqn.2025-01.io.ramport:host";
+    let daemon = Daemon::start("keygen");
+    daemon.ok(&["volume", "create", "rd0", "--size", "4M"]);
+    daemon.ok(&["target", "create", NQN, "--volume", "rd0"]);
+    let portals = daemon.json(&["portal", "ls"]);
+    let url = portals[0]["url"].as_str().expect("a URL");
+    let (_, port) = url.rsplit_once(':').expect("a port");
+    let path = format!("--transport=tcp --traddr=127.0.0.1 --trsvcid={port}");
+    let keygen = ["host", "keygen", "--target", NQN, NVME_HOST];
+    let made = daemon.json(&keygen);
+    let secret = made["secret"].as_str().expect("a secret");
+    let expected =
+        |proof: &str| format!("nvme connect {path} --nqn={NQN} --hostnqn={NVME_HOST} {proof}");
+    let line = expected(&format!("--dhchap-secret={secret}"));
+    assert_eq!(made["connect"], serde_json::json!([line]));
+    let text = daemon.ok(&[&keygen[..], &["--tls"]].concat());
+    assert!(text.contains(&expected("--tls")), "{text}");
+    assert!(text.contains(&format!("--subsysnqn={NQN} ")), "{text}");
+    daemon.mistake(&["host", "keygen", "--target", TARGET, NVME_HOST]);
+}

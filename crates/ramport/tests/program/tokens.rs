@@ -3,12 +3,14 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use crate::daemon::{Daemon, ramport};
+use crate::logs::Logged;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -102,6 +104,44 @@ fn holders_of_tokens_do_what_their_role_includes_and_the_audit_log_has_it() {
         let secret = fs::read_to_string(file).expect("the token");
         assert!(!text.contains(secret.trim()), "{text}");
     }
+}
+
+/// The SHA-256 of a certificate in PEM, in hexadecimal digits.
+fn fingerprint(certificate: &Path) -> String {
+    let shell = "sed '/^-/d' \"$0\" | base64 --decode | sha256sum";
+    let output = Command::new("sh")
+        .args(["-c", shell])
+        .arg(certificate)
+        .output();
+    let text = String::from_utf8(output.expect("there is a shell").stdout).expect("text");
+    text.split(' ').next().expect("a sum").to_owned()
+}
+
+#[test]
+fn the_certificate_of_the_first_start_is_kept_across_restarts() {
+    let port = free_port();
+    let mut daemon = start("certificate", port);
+    let reader = token(&daemon, "read-only");
+    let [certificate, key] = ["api-cert.pem", "api-key.pem"].map(|name| daemon.folder.join(name));
+    let first = [&certificate, &key].map(|path| fs::read(path).expect("it was generated"));
+    let mode = fs::metadata(&key).expect("a file").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    daemon.stop_and_restart();
+    assert_eq!(
+        [&certificate, &key].map(|path| fs::read(path).expect("it is kept")),
+        first
+    );
+    let listed = over_tls(&daemon, port, &reader, &["volume", "ls"]);
+    assert!(listed.status.success(), "{listed:?}");
+}
+
+#[test]
+fn the_log_shows_the_fingerprint_of_the_certificate() {
+    let address = format!("127.0.0.1:{}", free_port());
+    let logged = Logged::start("print", &["--api-listen", &address, "--api-tls", "on"]);
+    let sum = fingerprint(&logged.daemon.folder.join("api-cert.pem"));
+    assert_eq!(sum.len(), 64);
+    logged.line(&["the certificate of REST on TCP", &sum]);
 }
 
 /// The lines of the audit log, as soon as they are complete.

@@ -53,3 +53,45 @@ where
 fn is_audit(metadata: &Metadata<'_>) -> bool {
     metadata.target() == "audit" || (metadata.is_span() && metadata.name() == "request")
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::Write as _;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_file_per_day_is_kept_for_a_month_in_a_private_folder() {
+        let folder = std::env::temp_dir().join(format!("ramport-rotation-{}", std::process::id()));
+        drop(start(&folder).expect("it can be written"));
+        let mode = fs::metadata(&folder)
+            .expect("a folder")
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o700);
+        // Those of earlier days.
+        for day in 1..=28 {
+            for month in 1..=2 {
+                let name = format!("audit.2020-{month:02}-{day:02}.json");
+                fs::write(folder.join(name), "{}").expect("written");
+            }
+        }
+        let (mut writer, guard) = start(&folder).expect("it can be written");
+        writeln!(writer, "today").expect("written");
+        drop(guard);
+        let names = fs::read_dir(&folder).expect("a folder");
+        let names = names.map(|entry| entry.expect("an entry").file_name());
+        let mut names: Vec<_> = names.filter_map(|name| name.into_string().ok()).collect();
+        names.sort();
+        // One less if today's was there already, which is not removed to make room for itself.
+        assert!(
+            (FILES_MAX - 1..=FILES_MAX).contains(&names.len()),
+            "{names:?}"
+        );
+        let today = folder.join(names.last().expect("some"));
+        assert_eq!(fs::read_to_string(today).expect("text"), "today\n");
+        fs::remove_dir_all(&folder).expect("removed");
+    }
+}

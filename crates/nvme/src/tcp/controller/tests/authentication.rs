@@ -198,6 +198,35 @@ fn an_admin_queue_authenticates_again_and_goes_on_meanwhile() {
     assert!(peer.session.is_closing());
 }
 
+/// As Linux's host does on all queues when a secret is written to its sysfs file.
+#[test]
+fn an_io_queue_authenticates_again_and_executes_commands_meanwhile() {
+    let (mut io, _admin) = io(GroupPolicy::NoGroup);
+    assert_eq!(authenticate(&mut io, &mut host(1)), AuthStep::Done);
+    let mut again = host(1);
+    let AuthStep::Send(negotiate) = again.poll() else {
+        panic!("a message");
+    };
+    io.command(&send(&negotiate), &negotiate);
+    let reads = |io: &mut Peer| {
+        let (data, status) = io.command(&read(1, 0, 1), &[]);
+        status.is_success() && data == volume().contents()[..512]
+    };
+    assert!(reads(&mut io));
+    let (challenge, _) = io.command(&receive(MESSAGE_MAX_BYTES as u32), &[]);
+    again.handle_message(&challenge);
+    assert_eq!(authenticate(&mut io, &mut again), AuthStep::Done);
+    assert_eq!(io.backend.authentications.len(), 2);
+    assert!(reads(&mut io));
+    // A secret that was changed since then ends the queue.
+    let mut changed = Credentials::clone(&credentials(GroupPolicy::NoGroup));
+    changed.secret = secret(8);
+    io.backend.credentials = Some(Arc::new(changed));
+    let end = authenticate(&mut io, &mut host(1));
+    assert!(matches!(end, AuthStep::Failed(_)));
+    assert!(io.session.is_closing());
+}
+
 #[test]
 fn an_admin_queue_generates_a_key_for_tls_each_time_and_an_io_queue_none() {
     let group = GroupPolicy::Only(DhGroup::Ffdhe2048);
