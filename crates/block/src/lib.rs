@@ -9,7 +9,8 @@
 //! - [`Ticket`] and [`Completions`] — how a volume that is not ready at once reports that later;
 //! - [`Lane`] — how a volume drives its device in the thread of the command;
 //! - [`Pinned`] — memory of a volume that can be sent from where it lies;
-//! - [`HostIdentity`] and [`Access`] — the vocabulary of the one access check.
+//! - [`HostIdentity`] and [`Access`] — the vocabulary of the one access check;
+//! - [`Stranger`] — which peer makes room, of those that have yet to pass it.
 //!
 //! ```
 //! use block::{Blocks, BlockSize, Extent, Geometry, Lba};
@@ -25,6 +26,7 @@ mod access;
 mod lane;
 mod op;
 mod status;
+mod strangers;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod ticket;
@@ -35,6 +37,7 @@ pub use access::{Access, HostIdentity};
 pub use lane::{Lane, Lanes};
 pub use op::{Admission, DataUse, Intent, Op, OpKind, Persistence, ReadDest, Unmap};
 pub use status::Status;
+pub use strangers::{Stranger, network_of, oldest_of_the_greediest};
 pub use ticket::{Completion, Completions, Settled, Ticket};
 pub use units::{BlockSize, Blocks, ByteRange, Extent, Geometry, Lba};
 pub use volume::{Allocation, Pinned, RawSpan, Volume, WriteCache};

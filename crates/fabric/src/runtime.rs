@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 
 use block::Completion;
 use memory::Budget;
-use net::parts::{Gate, Mailbox, ThreadClock};
+use net::parts::{Mailbox, ThreadClock};
 use net::{
     ConnectionId, ExternalDriver, GracePeriod, ListenerId, Membership, ReactorHandle, ThreadUsage,
 };
@@ -101,9 +101,8 @@ pub struct Runtime {
 /// State that the thread shares with others.
 struct Common {
     mailbox: Mailbox<Message>,
-    gate: Arc<Gate>,
+    reactors: ReactorHandle,
     budget: Arc<Budget>,
-    handshake_timeout: Duration,
     pool_max_bytes: u64,
     published: Arc<Published>,
 }
@@ -141,9 +140,8 @@ impl Runtime {
     ) -> Result<Self, RuntimeError> {
         let common = Arc::new(Common {
             mailbox: Mailbox::new().map_err(RuntimeError::Thread)?,
-            gate: reactors.gate(),
+            reactors: reactors.clone(),
             budget,
-            handshake_timeout: reactors.handshake_timeout(),
             pool_max_bytes: options.pool_max_bytes,
             published: Arc::default(),
         });

@@ -171,6 +171,9 @@ impl Connection {
         now: Instant,
         scratch: &mut Scratch,
     ) -> Result<Turn, CloseReason> {
+        if self.handshake.is_evicted() {
+            return Err(CloseReason::Evicted);
+        }
         if let Phase::Lingering(..) = self.phase {
             return self.linger(scratch);
         }

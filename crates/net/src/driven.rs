@@ -29,6 +29,10 @@ pub trait Attachment {
     /// Whether the peer has been admitted.
     fn login_progress(&self) -> LoginProgress;
 
+    /// What has been charged to the budget for the connection, in bytes, as it began. Until its peer is admitted, this
+    /// counts as held by a stranger.
+    fn charged_bytes(&self) -> u64;
+
     /// The session's data of this turn were passed to the socket, or wait until it takes more.
     fn handle_sent(&mut self, now: Instant);
 
@@ -111,6 +115,9 @@ pub enum CloseReason {
     /// The peer did not complete its login in time.
     #[error("the login was not completed in time")]
     HandshakeTimeout,
+    /// It had not logged in, and others needed room.
+    #[error("it had not logged in, and made room for other connections")]
+    Evicted,
     /// On request.
     #[error("ended on request")]
     Requested,

@@ -1,20 +1,44 @@
-//! Admission of connections: bounds on all connections and on half-open ones per address.
+//! Admission of connections: bounds on all connections, and on half-open ones, whose peers are strangers until they
+//! are admitted.
+//!
+//! ```text
+//!           enter            hold                          admitted
+//!  accepted ─────► HalfOpen ─────► HalfOpen with its bytes ────────► ConnectionPlace alone
+//!                                   └─ evicted: it closes ──────────► nothing
+//! ```
+//!
+//! Half-open connections take only a share of the memory and of the places, so however many strangers there are, those
+//! who are served go on, and others can connect. A new one finds room, as an older one is evicted for it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use block::{Stranger, network_of, oldest_of_the_greediest};
+use memory::Budget;
+
+use crate::ConnectionId;
 use crate::driven::LoginProgress;
 
-/// Counts the connections of all reactors. Used when connections open, are admitted, and close.
+/// Counts the connections of all threads. Used when connections open, are admitted, and close.
 #[derive(Debug)]
 pub struct Gate {
-    connections_max: usize,
-    half_open_per_address_max: usize,
+    bounds: GateBounds,
     connections: AtomicUsize,
-    half_open: Mutex<HashMap<IpAddr, usize>>,
+    strangers: Mutex<Strangers>,
+}
+
+/// The bounds of a [`Gate`].
+#[derive(Debug)]
+pub struct GateBounds {
+    /// Connections at once.
+    pub connections_max: usize,
+    /// Half-open ones of one network ([`network_of`]).
+    pub half_open_per_network_max: usize,
+    /// What connections are charged to.
+    pub budget: Arc<Budget>,
 }
 
 /// Why a connection is refused.
@@ -23,9 +47,12 @@ pub enum Refused {
     /// In all.
     #[error("the maximum number of connections is reached")]
     Full,
-    /// Of its address.
+    /// Of its network.
     #[error("its address has too many connections that have not logged in")]
     HalfOpen,
+    /// Of memory.
+    #[error("connections that have not logged in hold too much of the memory budget")]
+    Memory,
 }
 
 /// A connection's place; left when this drops.
@@ -34,11 +61,14 @@ pub struct ConnectionPlace {
     gate: Arc<Gate>,
 }
 
-/// A connection's place among the half-open ones of its address; left when this drops.
+/// A connection's place among the half-open ones; left when this drops.
 #[derive(Debug)]
 pub struct HalfOpen {
     gate: Arc<Gate>,
-    address: IpAddr,
+    number: u64,
+    network: IpAddr,
+    held_bytes: u64,
+    is_evicted: Arc<AtomicBool>,
 }
 
 /// What bounds a connection until its peer is admitted: its place among the half-open ones, and the
@@ -48,6 +78,34 @@ pub struct Handshake {
     half_open: Option<HalfOpen>,
     due: Option<Instant>,
 }
+
+/// The half-open connections.
+#[derive(Debug, Default)]
+struct Strangers {
+    next_number: u64,
+    /// How many each network has, those included that are being evicted.
+    networks: HashMap<IpAddr, usize>,
+    /// Those that hold memory, by their numbers, and what it is together.
+    holding: BTreeMap<u64, Holding>,
+    held_bytes: u64,
+    /// What those hold that were evicted and have not closed yet.
+    leaving_bytes: u64,
+}
+
+#[derive(Debug)]
+struct Holding {
+    connection: ConnectionId,
+    network: IpAddr,
+    held_bytes: u64,
+    is_evicted: Arc<AtomicBool>,
+}
+
+/// Half-open connections hold at most this part of the memory that is not used for anything else.
+const SHARE_OF_MEMORY: u64 = 4;
+/// The same with those that are being evicted.
+const SHARE_WITH_LEAVING: u64 = 2;
+/// Half-open connections are at most this part of all connections.
+const SHARE_OF_CONNECTIONS: usize = 2;
 
 impl Handshake {
     /// Of a connection whose peer has to log in before `due`.
@@ -63,6 +121,12 @@ impl Handshake {
         self.half_open.is_some()
     }
 
+    /// Whether the connection has to close, to make room for others.
+    pub fn is_evicted(&self) -> bool {
+        let half_open = self.half_open.as_ref();
+        half_open.is_some_and(|half_open| half_open.is_evicted.load(Ordering::Relaxed))
+    }
+
     /// When the login has to be completed; `None` if no such deadline holds any more.
     pub fn due(&self) -> Option<Instant> {
         self.due
@@ -71,6 +135,20 @@ impl Handshake {
     /// Whether the login has taken too long.
     pub fn is_late(&self, now: Instant) -> bool {
         self.due.is_some_and(|due| now >= due)
+    }
+
+    /// The connection holds `len_bytes` of memory, which have been charged to the budget. Returns the connections
+    /// that are evicted for it: they have to be woken.
+    ///
+    /// # Errors
+    /// [`Refused::Memory`] if those that were evicted before have yet to free theirs.
+    pub(crate) fn hold(
+        &mut self,
+        connection: ConnectionId,
+        len_bytes: u64,
+    ) -> Result<Vec<ConnectionId>, Refused> {
+        let half_open = self.half_open.as_mut();
+        half_open.map_or_else(|| Ok(Vec::new()), |own| own.hold(connection, len_bytes))
     }
 
     /// Lifts the bounds that no longer hold.
@@ -84,40 +162,46 @@ impl Handshake {
 }
 
 impl Gate {
-    /// Bounds on connections in all, and on half-open ones of an address.
-    pub fn new(connections_max: usize, half_open_per_address_max: usize) -> Self {
+    /// A gate that no connection has passed.
+    pub fn new(bounds: GateBounds) -> Self {
         Self {
-            connections_max,
-            half_open_per_address_max,
+            bounds,
             connections: AtomicUsize::new(0),
-            half_open: Mutex::new(HashMap::new()),
+            strangers: Mutex::default(),
         }
     }
 
     /// Reserves a place for a connection from `address`.
+    ///
+    /// # Errors
+    /// If there are too many connections, or too many half-open ones of its network.
     pub fn enter(
         self: &Arc<Self>,
         address: IpAddr,
     ) -> Result<(ConnectionPlace, HalfOpen), Refused> {
-        if self.connections.fetch_add(1, Ordering::Relaxed) >= self.connections_max {
-            self.connections.fetch_sub(1, Ordering::Relaxed);
-            return Err(Refused::Full);
-        }
+        let before = self.connections.fetch_add(1, Ordering::Relaxed);
         let place = ConnectionPlace {
             gate: Arc::clone(self),
         };
-        let mut half_open = self
-            .half_open
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let count = half_open.entry(address).or_default();
-        if *count >= self.half_open_per_address_max {
+        if before >= self.bounds.connections_max {
+            return Err(Refused::Full);
+        }
+        let network = network_of(address);
+        let mut strangers = self.lock();
+        let count = strangers.networks.entry(network).or_default();
+        if *count >= self.bounds.half_open_per_network_max {
             return Err(Refused::HalfOpen);
         }
         *count += 1;
+        let number = strangers.next_number;
+        strangers.next_number += 1;
+        drop(strangers);
         let half_open = HalfOpen {
             gate: Arc::clone(self),
-            address,
+            number,
+            network,
+            held_bytes: 0,
+            is_evicted: Arc::default(),
         };
         Ok((place, half_open))
     }
@@ -125,6 +209,79 @@ impl Gate {
     /// How many connections there are.
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
+    }
+
+    /// No code that runs under this lock leaves its sums half changed.
+    fn lock(&self) -> MutexGuard<'_, Strangers> {
+        self.strangers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl HalfOpen {
+    fn hold(
+        &mut self,
+        connection: ConnectionId,
+        len_bytes: u64,
+    ) -> Result<Vec<ConnectionId>, Refused> {
+        let gate = Arc::clone(&self.gate);
+        let mut strangers = gate.lock();
+        let free_bytes = gate.bounds.budget.free_bytes().saturating_add(len_bytes);
+        let evicted = strangers.make_room(
+            len_bytes,
+            free_bytes,
+            gate.bounds.connections_max / SHARE_OF_CONNECTIONS,
+        )?;
+        self.held_bytes = len_bytes;
+        strangers.held_bytes += len_bytes;
+        let holding = Holding {
+            connection,
+            network: self.network,
+            held_bytes: len_bytes,
+            is_evicted: Arc::clone(&self.is_evicted),
+        };
+        strangers.holding.insert(self.number, holding);
+        Ok(evicted)
+    }
+}
+
+impl Strangers {
+    /// Evicts connections until `len_bytes` more fit, and there are fewer than `connections_max`. `free_bytes` is what
+    /// nothing else uses, these bytes included. One that is alone fits always, since the budget has room for it.
+    fn make_room(
+        &mut self,
+        len_bytes: u64,
+        free_bytes: u64,
+        connections_max: usize,
+    ) -> Result<Vec<ConnectionId>, Refused> {
+        let all_bytes = self.held_bytes + self.leaving_bytes;
+        let free_bytes = free_bytes.saturating_add(all_bytes);
+        if self.leaving_bytes > 0 && all_bytes + len_bytes > free_bytes / SHARE_WITH_LEAVING {
+            return Err(Refused::Memory);
+        }
+        let mut evicted = Vec::new();
+        while !self.holding.is_empty()
+            && (self.held_bytes + len_bytes > free_bytes / SHARE_OF_MEMORY
+                || self.holding.len() >= connections_max)
+        {
+            evicted.extend(self.evict_one());
+        }
+        Ok(evicted)
+    }
+
+    fn evict_one(&mut self) -> Option<ConnectionId> {
+        let strangers = self.holding.iter().map(|(&number, holding)| Stranger {
+            number,
+            network: holding.network,
+            held: holding.held_bytes,
+        });
+        let oldest = oldest_of_the_greediest(strangers)?;
+        let holding = self.holding.remove(&oldest)?;
+        self.held_bytes -= holding.held_bytes;
+        self.leaving_bytes += holding.held_bytes;
+        holding.is_evicted.store(true, Ordering::Relaxed);
+        Some(holding.connection)
     }
 }
 
@@ -136,16 +293,17 @@ impl Drop for ConnectionPlace {
 
 impl Drop for HalfOpen {
     fn drop(&mut self) {
-        let mut half_open = self
-            .gate
-            .half_open
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = half_open.get_mut(&self.address) {
+        let mut strangers = self.gate.lock();
+        if let Some(count) = strangers.networks.get_mut(&self.network) {
             *count -= 1;
             if *count == 0 {
-                half_open.remove(&self.address);
+                strangers.networks.remove(&self.network);
             }
+        }
+        if strangers.holding.remove(&self.number).is_some() {
+            strangers.held_bytes -= self.held_bytes;
+        } else {
+            strangers.leaving_bytes -= self.held_bytes;
         }
     }
 }
@@ -154,9 +312,48 @@ impl Drop for HalfOpen {
 mod tests {
     use super::*;
 
+    fn gate(connections_max: usize, half_open_per_network_max: usize, bytes: u64) -> Arc<Gate> {
+        Arc::new(Gate::new(GateBounds {
+            connections_max,
+            half_open_per_network_max,
+            budget: Arc::new(Budget::new(bytes)),
+        }))
+    }
+
+    /// A connection of the address with this last number, which is charged `len_bytes`.
+    struct Guest {
+        handshake: Handshake,
+        _place: ConnectionPlace,
+        _charge: memory::Charge,
+    }
+
+    fn try_guest(
+        gate: &Arc<Gate>,
+        host: u8,
+        id: u64,
+        len_bytes: u64,
+    ) -> (Guest, Result<Vec<u64>, Refused>) {
+        let (place, half_open) = gate.enter([192, 0, 2, host].into()).expect("a place");
+        let charge = gate.bounds.budget.reserve(len_bytes).expect("free");
+        let mut handshake = Handshake::new(half_open, Instant::now());
+        let evicted = handshake.hold(ConnectionId(id), len_bytes);
+        let evicted = evicted.map(|evicted| evicted.into_iter().map(|id| id.0).collect());
+        let guest = Guest {
+            handshake,
+            _place: place,
+            _charge: charge,
+        };
+        (guest, evicted)
+    }
+
+    fn guest(gate: &Arc<Gate>, host: u8, id: u64, len_bytes: u64) -> (Guest, Vec<u64>) {
+        let (guest, evicted) = try_guest(gate, host, id, len_bytes);
+        (guest, evicted.expect("not refused"))
+    }
+
     #[test]
-    fn half_open_connections_are_bounded_per_address_until_admitted() {
-        let gate = Arc::new(Gate::new(10, 2));
+    fn half_open_connections_are_bounded_per_network_until_admitted() {
+        let gate = gate(10, 2, 0);
         let (a, b): (IpAddr, IpAddr) = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
         let first = gate.enter(a).expect("first");
         let second = gate.enter(a).expect("second");
@@ -167,12 +364,81 @@ mod tests {
         assert_eq!(gate.connections(), 4);
         drop((first.0, second, third, other));
         assert_eq!(gate.connections(), 0);
-        assert!(gate.half_open.lock().expect("unpoisoned").is_empty());
+        assert!(gate.lock().networks.is_empty());
+        let of_network = ["2001:db8::1", "2001:db8::2", "2001:db8::3"];
+        let of_network = of_network.map(|text| gate.enter(text.parse().expect("an address")));
+        assert_eq!(
+            of_network.map(|entered| entered.is_ok()),
+            [true, true, false]
+        );
+    }
+
+    #[test]
+    fn strangers_hold_a_quarter_of_what_is_free_and_the_oldest_of_most_makes_room() {
+        let gate = gate(100, 100, 1000);
+        let served = gate.bounds.budget.reserve(600).expect("free");
+        // 400 are free, so 100 are for strangers.
+        let (_other, _) = guest(&gate, 9, 1, 40);
+        let (oldest, _) = guest(&gate, 1, 2, 30);
+        let (next, evicted) = guest(&gate, 1, 3, 30);
+        assert!(evicted.is_empty());
+        let (newest, evicted) = guest(&gate, 2, 4, 30);
+        assert_eq!(evicted, [2]);
+        assert!(oldest.handshake.is_evicted() && !next.handshake.is_evicted());
+        drop((oldest, newest));
+        let strangers = gate.lock();
+        assert_eq!((strangers.held_bytes, strangers.leaving_bytes), (70, 0));
+        drop((strangers, served));
+    }
+
+    #[test]
+    fn those_that_were_evicted_free_their_memory_before_more_are() {
+        let gate = gate(100, 100, 400);
+        let mut guests = Vec::new();
+        let refused = loop {
+            // A share of 100, and 200 with those that are leaving.
+            let (guest, evicted) = try_guest(&gate, 1, guests.len() as u64, 20);
+            if let Err(refused) = evicted {
+                break refused;
+            }
+            guests.push(guest);
+        };
+        assert_eq!((refused, guests.len()), (Refused::Memory, 10));
+        let is_evicted = |guest: &&Guest| guest.handshake.is_evicted();
+        assert_eq!(guests.iter().filter(is_evicted).count(), 5);
+        guests.retain(|guest| !guest.handshake.is_evicted());
+        let (_, evicted) = guest(&gate, 1, 100, 20);
+        assert_eq!(evicted.len(), 1);
+    }
+
+    #[test]
+    fn one_alone_may_hold_all_that_is_free() {
+        let gate = gate(100, 100, 100);
+        let (alone, evicted) = guest(&gate, 1, 1, 50);
+        assert!(evicted.is_empty());
+        let (_second, evicted) = guest(&gate, 2, 2, 50);
+        assert_eq!(evicted, [1]);
+        assert!(alone.handshake.is_evicted());
+    }
+
+    #[test]
+    fn strangers_leave_places_to_those_who_are_admitted() {
+        let gate = gate(8, 100, 1000);
+        let all: Vec<_> = (0..4).map(|id| guest(&gate, 1, id, 1)).collect();
+        assert!(all.iter().all(|(_, evicted)| evicted.is_empty()));
+        let (mut late, evicted) = guest(&gate, 2, 4, 1);
+        assert_eq!(evicted, [0]);
+        late.handshake.advance(LoginProgress::Admitted);
+        let (_next, evicted) = guest(&gate, 2, 5, 1);
+        assert!(
+            evicted.is_empty(),
+            "the one that was admitted is none of them"
+        );
     }
 
     #[test]
     fn an_authentication_may_take_longer_than_a_login_and_stays_half_open() {
-        let gate = Arc::new(Gate::new(10, 1));
+        let gate = gate(10, 1, 0);
         let peer: IpAddr = [192, 0, 2, 1].into();
         let (_place, half_open) = gate.enter(peer).expect("first");
         let due = Instant::now();
@@ -189,7 +455,7 @@ mod tests {
 
     #[test]
     fn connections_are_bounded_in_all() {
-        let gate = Arc::new(Gate::new(1, 2));
+        let gate = gate(1, 2, 0);
         let first = gate.enter([192, 0, 2, 1].into()).expect("first");
         let second = gate.enter([192, 0, 2, 2].into());
         assert_eq!(second.err(), Some(Refused::Full));

@@ -63,7 +63,7 @@ pub use thread_clock::ThreadUsage;
 /// The parts of a reactor, for threads that drive connections of another kind.
 pub mod parts {
     pub use crate::event_set::EventSet;
-    pub use crate::gate::{ConnectionPlace, Gate, HalfOpen, Handshake, Refused};
+    pub use crate::gate::{ConnectionPlace, Gate, GateBounds, HalfOpen, Handshake, Refused};
     pub use crate::mailbox::{Mail, Mailbox};
     pub use crate::poller::Wait;
     pub use crate::reactors::GraceMember;

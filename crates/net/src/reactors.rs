@@ -10,12 +10,13 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use block::{Completion, Completions, Lane, Lanes};
+use memory::Budget;
 use rustix::thread::CpuSet;
 
 use crate::connection::UNDRAINED_MAX_BYTES;
 use crate::driven::Acceptor;
 use crate::external_drivers::{ExternalDriver, ExternalDrivers, Membership};
-use crate::gate::Gate;
+use crate::gate::{Gate, GateBounds, Handshake, Refused};
 use crate::grace::{GracePeriod, GracePeriods};
 use crate::listener::{self, Listener};
 use crate::mailbox::Mailbox;
@@ -32,8 +33,10 @@ pub struct ReactorOptions {
     pub threads: Threads,
     /// Connections at once.
     pub connections_max: usize,
-    /// Connections at once of one address that have not logged in.
-    pub half_open_per_address_max: usize,
+    /// Connections at once of one network ([`block::network_of`]) that have not logged in.
+    pub half_open_per_network_max: usize,
+    /// What connections are charged to. Those that have not logged in leave most of it to others.
+    pub budget: Arc<Budget>,
     /// How long a login may take.
     pub handshake_timeout: Duration,
     /// Where volumes drive their devices in the reactors' threads, if any do.
@@ -102,7 +105,8 @@ impl Default for ReactorOptions {
         Self {
             threads: Threads::Count(1),
             connections_max: 8192,
-            half_open_per_address_max: 512,
+            half_open_per_network_max: 512,
+            budget: Arc::new(Budget::new(u64::MAX)),
             handshake_timeout: Duration::from_secs(10),
             lanes: None,
         }
@@ -131,7 +135,11 @@ impl Reactors {
         let mailboxes = (0..count)
             .map(|_| Mailbox::new())
             .collect::<Result<_, _>>()?;
-        let gate = Gate::new(options.connections_max, options.half_open_per_address_max);
+        let gate = Gate::new(GateBounds {
+            connections_max: options.connections_max,
+            half_open_per_network_max: options.half_open_per_network_max,
+            budget: Arc::clone(&options.budget),
+        });
         let common = Arc::new(Common {
             mailboxes,
             loads: (0..count).map(|_| AtomicUsize::new(0)).collect(),
@@ -355,6 +363,23 @@ impl ReactorHandle {
     /// What bounds connections, those of drivers among them.
     pub fn gate(&self) -> Arc<Gate> {
         Arc::clone(&self.common.gate)
+    }
+
+    /// A half-open connection holds `len_bytes`, which have been charged for it. Others are evicted if these hold too
+    /// much together.
+    ///
+    /// # Errors
+    /// [`Refused::Memory`] if those that were evicted have yet to free theirs.
+    pub fn hold(
+        &self,
+        handshake: &mut Handshake,
+        connection: ConnectionId,
+        len_bytes: u64,
+    ) -> Result<(), Refused> {
+        for evicted in handshake.hold(connection, len_bytes)? {
+            self.wake(evicted);
+        }
+        Ok(())
     }
 
     /// How long a login may take.

@@ -82,6 +82,10 @@ impl Attachment for TestBackend {
         Some(&*self.memory)
     }
 
+    fn charged_bytes(&self) -> u64 {
+        0
+    }
+
     fn login_progress(&self) -> LoginProgress {
         self.login_progress
     }
@@ -464,7 +468,7 @@ fn a_login_that_is_not_completed_ends() {
 #[test]
 fn a_flood_of_half_open_connections_leaves_admitted_ones_alone() {
     let fixture = Fixture::new(ReactorOptions {
-        half_open_per_address_max: 4,
+        half_open_per_network_max: 4,
         ..ReactorOptions::default()
     });
     let mut logged_in = fixture.log_in();

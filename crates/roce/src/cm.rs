@@ -29,7 +29,6 @@ use crate::wire::cm::{
 use crate::wire::{MAD_LEN_BYTES, PathMtu, Qpn, U24};
 use connection::{Agreed, Conn, Resend};
 use peers::Peers;
-pub use peers::network_of;
 pub use state::{CmState, CmTransition};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -113,6 +112,8 @@ pub(crate) struct Manager {
     outbox: VecDeque<Outgoing>,
     events: VecDeque<Event>,
     next_tid: u64,
+    /// The number of the next request.
+    next_number: u64,
     counters: CmCounters,
 }
 
@@ -147,6 +148,7 @@ impl Manager {
             outbox: VecDeque::new(),
             events: VecDeque::new(),
             next_tid: 0,
+            next_number: 0,
             counters: CmCounters::default(),
         }
     }

@@ -53,7 +53,7 @@ pub mod wire;
 mod work;
 
 pub use backend::{AtomicOp, Backend, MemoryFault};
-pub use cm::{CmCounters, CmError, CmState, CmTransition, ConnectParams, network_of};
+pub use cm::{CmCounters, CmError, CmState, CmTransition, ConnectParams};
 pub use config::{CmLimits, EndpointConfig};
 pub use endpoint::{Counters, CreateError, Endpoint, Received};
 pub use event::{ConnectRequest, Event};

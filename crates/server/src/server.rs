@@ -190,9 +190,9 @@ impl Server {
     pub fn start(config: ServerConfig) -> Result<Self, StartError> {
         let rdma = Rdma::new(&config);
         let host = HostMemory::probe().map_err(StartError::AvailableMemory)?;
-        let budget_bytes = config
-            .memory_bytes
-            .unwrap_or_else(|| host.default_budget_bytes());
+        let budget_bytes = config.memory_bytes;
+        let budget_bytes = budget_bytes.unwrap_or_else(|| host.default_budget_bytes());
+        let budget = Arc::new(Budget::for_host(budget_bytes, &host));
         let threads = match config.cores {
             Cores::All => {
                 Threads::Count(std::thread::available_parallelism().map_or(1, usize::from))
@@ -204,6 +204,7 @@ impl Server {
         let reactors = Reactors::start(ReactorOptions {
             threads,
             lanes: Some(Arc::clone(&lanes) as _),
+            budget: Arc::clone(&budget),
             ..ReactorOptions::default()
         })?;
         let handle = reactors.handle();
@@ -216,7 +217,7 @@ impl Server {
             }),
             registry: Registry::default(),
             save_queue: Arc::default(),
-            budget: Arc::new(Budget::for_host(budget_bytes, &host)),
+            budget,
             mirror_records: config.mirror_records,
             relay: Relay::new(Arc::new(handle.clone())),
             lanes,

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Instant;
 
-use roce::{CmError, CmState, network_of};
+use block::network_of;
+use roce::{CmError, CmState};
 
 use super::cma::{CmId, Resources};
 use super::queue_pairs::Serial;

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use net::Accepted;
 use net::parts::{ConnectionPlace, Handshake, Refused};
+use net::{Accepted, CloseReason};
 
 use super::Common;
 use super::acceptor::{Admitted, MessageAcceptor, Refusal, Request};
 use super::connection::{Admission, Connection, Receives};
+use super::pool::PIECE_MAX_BYTES;
 use crate::verbs::{Access, CommId, ConnectRequest, PostError, ProtectionDomain, QpConfig, Qpn};
 use crate::{FabricError, Provider};
 
@@ -43,7 +44,7 @@ const CONNECTION_BYTES: u64 = 64 << 10;
 pub(super) fn admit<P: Provider>(
     now: Instant,
     (accepted, request): (&Accepted, &ConnectRequest),
-    login: Login,
+    mut login: Login,
     acceptor: &Arc<dyn MessageAcceptor>,
     common: &Common,
     provider: &mut P,
@@ -52,10 +53,17 @@ pub(super) fn admit<P: Provider>(
         private_data: &request.private_data,
         reads_max: request.responder_resources,
     };
-    let admitted = acceptor.accept(now, accepted, &asked)?;
+    let mut admitted = acceptor.accept(now, accepted, &asked)?;
     let bytes = Receives::bytes_of(&admitted.shape) + CONNECTION_BYTES;
     let charge = common.budget.reserve(bytes);
     let charge = charge.map_err(|_| NotAdmitted::NoMemory)?;
+    let held_bytes =
+        bytes + u64::from(PIECE_MAX_BYTES) + admitted.driven.attachment().charged_bytes();
+    let held = (common.reactors).hold(&mut login.handshake, accepted.id, held_bytes);
+    if let Err(refused) = held {
+        admitted.driven.handle_close(now, &CloseReason::Evicted);
+        return Err(refused.into());
+    }
     let receives = Receives::allocate(&admitted.shape, provider)?;
     let qpn = match open_qp(request.id, &admitted, &receives, provider) {
         Ok(qpn) => qpn,

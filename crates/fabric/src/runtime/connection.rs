@@ -175,6 +175,9 @@ impl Connection {
         pool: &mut Pool,
         staged: &mut Vec<Staged>,
     ) -> Result<Turn, CloseReason> {
+        if self.handshake.is_evicted() {
+            return Err(CloseReason::Evicted);
+        }
         let mut may_go_on = false;
         if self.driven.wants_transmit() {
             let mut batch = SendBatch {

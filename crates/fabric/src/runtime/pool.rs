@@ -5,7 +5,7 @@
 //! chunks, leave room to others, however many they are, and no connection waits for another's
 //! chunks.
 //!
-//! The reserved chunks may exceed the pool's bound. As connections end, the excess is freed: the
+//! The reserved chunks may exceed the pool's bound. As connections end, what was allocated for them is freed: the
 //! memory of many connections is not kept for the few that remain.
 
 use std::sync::Arc;
@@ -43,6 +43,8 @@ pub(super) struct Pool {
     out_bytes: u64,
     /// Connections that hold no long chunk. As many free long chunks are reserved for them.
     entitled: usize,
+    /// Slabs of long chunks that were allocated for connections, not for data.
+    reserved_slabs: usize,
     charge: Charge,
 }
 
@@ -234,6 +236,7 @@ impl Pool {
             max_bytes,
             out_bytes: 0,
             entitled: 0,
+            reserved_slabs: 0,
             charge: budget.overdraw(0),
         }
     }
@@ -244,22 +247,29 @@ impl Pool {
         if self.small.slabs.is_empty() && !self.grow(Size::Small, provider) {
             return false;
         }
-        let has_room =
-            self.large.free_chunks > self.entitled || self.add_slab(Size::Large, provider);
-        self.entitled += usize::from(has_room);
-        has_room
+        if self.large.free_chunks <= self.entitled {
+            if !self.add_slab(Size::Large, provider) {
+                return false;
+            }
+            self.reserved_slabs += 1;
+        }
+        self.entitled += 1;
+        true
     }
 
-    /// Removes a connection that holds nothing. Frees the memory beyond the bound.
+    /// Removes a connection that holds nothing. Frees the memory that it was allocated, and what is beyond the bound.
     pub(super) fn remove_connection<P: Provider>(&mut self, provider: &mut P) {
         self.entitled -= 1;
         // One slab more than needed stays, so that connections that open and close at the edge of a
         // slab do not allocate and free it each time.
         let kept = self.entitled + 2 * Size::Large.slab_chunks() as usize;
-        while self.charge.len_bytes() > self.max_bytes && self.large.free_chunks >= kept {
+        while self.large.free_chunks >= kept
+            && (self.reserved_slabs > 0 || self.charge.len_bytes() > self.max_bytes)
+        {
             let Some(region) = self.large.remove_idle() else {
                 break;
             };
+            self.reserved_slabs = self.reserved_slabs.saturating_sub(1);
             provider.release(region);
             self.shrink_to(self.charge.len_bytes() - Size::Large.slab_bytes());
         }
@@ -331,6 +341,7 @@ impl Pool {
                 provider.release(region);
             }
         }
+        self.reserved_slabs = 0;
         self.shrink_to(0);
     }
 

@@ -387,11 +387,12 @@ impl<P: Metered> Worker<P> {
         let listener = self.listeners.get(&port).ok_or(NotAdmitted::NoSuchPort)?;
         let peer_ip = request.flow.remote().ip();
         let peer_port = request.addresses.map_or(0, |(source, _)| source.port());
-        let (place, half_open) = self.common.gate.enter(peer_ip.to_canonical())?;
+        let reactors = &self.common.reactors;
+        let (place, half_open) = reactors.gate().enter(peer_ip)?;
         if !self.pool.add_connection(&mut self.provider) {
             return Err(NotAdmitted::NoMemory);
         }
-        let due = now + self.common.handshake_timeout;
+        let due = now + reactors.handshake_timeout();
         let mut login = Some(Login {
             place,
             handshake: Handshake::new(half_open, due),

@@ -213,7 +213,7 @@ fn half_open_connections_are_bounded_and_end_in_time() {
     let server = Server::start(ServerOptions {
         reactors: ReactorOptions {
             threads: Threads::Count(1),
-            half_open_per_address_max: 1,
+            half_open_per_network_max: 1,
             handshake_timeout: Duration::from_millis(300),
             ..ReactorOptions::default()
         },

@@ -173,6 +173,10 @@ impl Attachment for ToyBackend {
         true
     }
 
+    fn charged_bytes(&self) -> u64 {
+        0
+    }
+
     fn login_progress(&self) -> LoginProgress {
         self.login_progress
     }

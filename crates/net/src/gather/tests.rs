@@ -67,6 +67,10 @@ impl Attachment for Changing {
         Some(self)
     }
 
+    fn charged_bytes(&self) -> u64 {
+        0
+    }
+
     fn login_progress(&self) -> LoginProgress {
         LoginProgress::Admitted
     }
@@ -157,6 +161,10 @@ fn a_placement_of_an_unknown_volume_is_an_error_and_pins_nothing() {
         fn memory(&self, _: SourceId) -> Option<&dyn Pinned> {
             None
         }
+        fn charged_bytes(&self) -> u64 {
+            0
+        }
+
         fn login_progress(&self) -> LoginProgress {
             LoginProgress::Admitted
         }

@@ -250,10 +250,13 @@ impl Reactor {
     }
 
     fn try_adopt(&mut self, now: Instant, incoming: Incoming) -> Result<(), NotAdmitted> {
-        let (place, half_open) = self.common.gate.enter(incoming.peer.ip().to_canonical())?;
+        let (place, half_open) = self.common.gate.enter(incoming.peer.ip())?;
         configure(&incoming.socket)?;
         let due = now + self.common.options.handshake_timeout;
-        let handshake = Handshake::new(half_open, due);
+        let mut handshake = Handshake::new(half_open, due);
+        let handle = ReactorHandle {
+            common: Arc::clone(&self.common),
+        };
         let mut failure = Some(NotAdmitted::Declined);
         let id = self.slots.insert_with(|id| {
             if let Err(error) = self.poller.add(&incoming.socket, id.0) {
@@ -266,7 +269,13 @@ impl Reactor {
                 peer: incoming.peer,
                 local: incoming.local,
             };
-            let driven = incoming.acceptor.accept(now, &accepted)?;
+            let mut driven = incoming.acceptor.accept(now, &accepted)?;
+            let charged_bytes = driven.attachment().charged_bytes();
+            if let Err(refused) = handle.hold(&mut handshake, id, charged_bytes) {
+                driven.handle_close(now, &CloseReason::Evicted);
+                failure = Some(refused.into());
+                return None;
+            }
             let channel = Channel::new(incoming.acceptor.entry());
             Some(Slot::Connection(Box::new(Connection::new(
                 (id, incoming.listener),

@@ -13,6 +13,8 @@ use crate::wire::{MAD_LEN_BYTES, PathMtu, Psn, Qpn};
 #[derive(Debug)]
 pub(super) struct Conn {
     pub(super) state: CmState,
+    /// In the order of requests of peers.
+    pub(super) number: u64,
     /// From here to the peer.
     pub(super) flow: Flow,
     pub(super) tid: u64,
@@ -133,6 +135,7 @@ impl Conn {
     pub(super) const fn new(state: CmState, flow: Flow, tid: u64, agreed: Agreed) -> Self {
         Self {
             state,
+            number: 0,
             flow,
             tid,
             qpn: None,

@@ -3,6 +3,8 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use block::{Stranger, network_of, oldest_of_the_greediest};
+
 use super::connection::{Agreed, Conn, Resend};
 use super::{CmState, CmTransition, Manager};
 use crate::Flow;
@@ -124,6 +126,8 @@ impl Manager {
         conn.remote = Some(req.local());
         conn.remote_qpn = req.qpn();
         conn.remote_guid = req.ca_guid.get();
+        conn.number = self.next_number;
+        self.next_number += 1;
         let due = now + Self::ANSWER_MAX;
         self.deadlines.set(&mut conn.deadline, id, Some(due));
         self.by_remote_id.insert(by_id, id);
@@ -163,7 +167,7 @@ impl Manager {
             }
             addresses = Some(both);
         }
-        if self.is_full_for(peer) {
+        if self.is_full_for(peer) || !self.has_room_for_strangers() {
             self.counters.refused_by_limit += 1;
             return Err(RejReason::NO_RESOURCES);
         }
@@ -185,9 +189,27 @@ impl Manager {
     fn is_full_for(&self, peer: IpAddr) -> bool {
         let counts = self.peers.of(peer);
         self.connections() >= self.limits.connections_max
-            || self.peers.half_open() >= self.limits.half_open_max
             || counts.all >= self.limits.connections_per_peer_max
             || counts.half_open >= self.limits.half_open_per_peer_max
+    }
+
+    /// Whether one more half-open connection fits. If not, the oldest of the network with most of them makes room, of
+    /// those that wait for their peer. The application has answered these, so their events are bounded.
+    fn has_room_for_strangers(&mut self) -> bool {
+        if self.peers.half_open() < self.limits.half_open_max {
+            return true;
+        }
+        let waiting = self.conns.iter();
+        let waiting = waiting.filter(|(_, conn)| conn.state == CmState::RepSent);
+        let oldest = oldest_of_the_greediest(waiting.map(|(&id, conn)| Stranger {
+            number: (conn.number, id),
+            network: network_of(conn.peer()),
+            held: 1,
+        }));
+        if let Some((_, id)) = oldest {
+            self.give_up(CommId(id));
+        }
+        oldest.is_some()
     }
 
     fn on_duplicate_req(&mut self, now: Instant, id: CommId, flow: Flow, tid: u64, req: &Req) {

@@ -1,7 +1,9 @@
 //! How many connections each peer has.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
+
+use block::network_of;
 
 /// Counts per peer. There are as many entries as peers with connections.
 #[derive(Debug, Default)]
@@ -57,18 +59,6 @@ impl Peers {
                 self.counts.remove(&peer);
             }
         }
-    }
-}
-
-/// Addresses that count as one peer: over IPv6 those with the same 64 bits of network, since a host
-/// chooses the other 64 freely. On one link, all hosts have the same.
-pub fn network_of(peer: IpAddr) -> IpAddr {
-    match peer {
-        IpAddr::V6(ip) if !ip.is_unicast_link_local() => {
-            let [a, b, c, d, ..] = ip.segments();
-            IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
-        }
-        other => other,
     }
 }
 

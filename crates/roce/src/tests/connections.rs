@@ -531,6 +531,51 @@ fn floods_from_many_networks_are_bounded_in_total() {
 }
 
 #[test]
+fn the_oldest_half_open_connection_of_the_greediest_network_makes_room() {
+    let limits = CmLimits {
+        half_open_max: 20,
+        half_open_per_peer_max: 8,
+        ..CmLimits::default()
+    };
+    let config_of_end = EndpointConfig {
+        cm: limits,
+        ..EndpointConfig::default()
+    };
+    let mut pair = Pair::new(9, &config_of_end, V6, MEMORY_BYTES);
+    let mut ask_from = |network: u16, number: u32| {
+        let ip = std::net::Ipv6Addr::new(0xFD77, 0, 0, network, 0, 0, 0, 1);
+        pair.ends[0].address = ip.into();
+        let req = Message::Req(request(&pair, number, number));
+        let datagram = forge::message(&pair.flow(0), 77, &req);
+        pair.inject(1, &datagram);
+        pair.intercept(1);
+        let id = pair.take_request();
+        let qpn = id.map(|id| pair.accept(id, config()));
+        pair.intercept(1);
+        let unreachable = |event| match event {
+            Event::Unreachable { qpn, .. } => qpn,
+            _ => None,
+        };
+        let events = std::mem::take(&mut pair.ends[1].events);
+        let evicted: Vec<_> = events.into_iter().filter_map(unreachable).collect();
+        (qpn, evicted)
+    };
+    // Three networks have 7, 7 and 6 of the 20; then strangers come from a fourth.
+    let mut asked = Vec::new();
+    for number in 0..20 {
+        let (qpn, evicted) = ask_from(number as u16 % 3, 100 + number);
+        assert_eq!(evicted, []);
+        asked.push(qpn.expect("there is room"));
+    }
+    // The order in which the networks have most.
+    for (number, oldest) in [0, 1, 2, 3, 4, 5].into_iter().enumerate() {
+        let (qpn, evicted) = ask_from(3, 200 + number as u32);
+        assert_eq!((qpn.is_some(), evicted), (true, vec![asked[oldest]]));
+    }
+    assert_eq!(pair.ends[1].endpoint.connections(), 20);
+}
+
+#[test]
 fn unanswered_messages_do_not_pile_up() {
     let mut pair = pair();
     for attempt in 0..5000u32 {

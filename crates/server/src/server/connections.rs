@@ -20,22 +20,25 @@ impl Core {
         self.registry.connection_opened(id, port);
         vec![Arc::clone(portal), self.threads.of(id.thread())]
     }
-}
 
-/// Logs why a connection ended, with a level by reason.
-pub(super) fn log_end(accepted: &Accepted, reason: &CloseReason) {
-    let Accepted {
-        id: connection,
-        peer,
-        ..
-    } = accepted;
-    match reason {
-        CloseReason::PeerClosed | CloseReason::Stopping | CloseReason::SessionEnded => {
-            tracing::debug!(%connection, %peer, %reason, "a connection has ended");
+    /// Logs why a connection ended, with a level by reason. One that made room counts as rejected.
+    pub(super) fn connection_ended(&self, accepted: &Accepted, reason: &CloseReason) {
+        if let CloseReason::Evicted = reason {
+            self.note_rejected_connection();
         }
-        CloseReason::Panicked => {
-            tracing::error!(%connection, %peer, %reason, "a connection was ended");
+        let Accepted {
+            id: connection,
+            peer,
+            ..
+        } = accepted;
+        match reason {
+            CloseReason::PeerClosed | CloseReason::Stopping | CloseReason::SessionEnded => {
+                tracing::debug!(%connection, %peer, %reason, "a connection has ended");
+            }
+            CloseReason::Panicked => {
+                tracing::error!(%connection, %peer, %reason, "a connection was ended");
+            }
+            _ => tracing::warn!(%connection, %peer, %reason, "a connection was ended"),
         }
-        _ => tracing::warn!(%connection, %peer, %reason, "a connection was ended"),
     }
 }

@@ -4,6 +4,8 @@
 mod fixture;
 mod raw;
 mod rdma;
+#[path = "../fixture/rdma_crowd.rs"]
+mod rdma_crowd;
 mod sessions;
 
 use std::net::{Ipv4Addr, SocketAddr};

@@ -14,6 +14,7 @@ use fabric::{ConnectTo, Provider, Soft, SoftOptions, Wait};
 use session::{RemoteBuffer, RemoteKey};
 use zerocopy::FromBytes;
 
+use super::rdma_crowd::{Crowd, assert_bounded};
 use super::*;
 
 /// A peer's receives and sends, and the length of each.
@@ -335,4 +336,20 @@ fn replies_over_rdma_are_joined_under_load_alone() {
     let mut peer = log_in(Step::Parallel);
     let is_joined = (1..=BURSTS).any(|burst| joins(&mut peer, burst));
     assert!(!is_joined, "nobody has asked for it");
+}
+
+#[test]
+fn a_crowd_over_rdma_that_never_logs_in_leaves_memory_and_time_to_others() {
+    let fixture = Fixture::over(Transport::BrpRdma);
+    let to = fixture.address();
+    let (_device, mut queue) = fixture.attach("");
+    let request = ConnectionRequest::new(128);
+    let crowds = [(); 4].map(|()| Crowd {
+        from: (own_loopback(), 4791).into(),
+        to,
+        private_data: request.as_bytes(),
+    });
+    let probe = || run(&mut queue, Operation::Write, 0, 8).expect("write");
+    let late = || drop(Peer::logged_in(to));
+    assert_bounded(&fixture.server, &crowds, probe, late);
 }

@@ -59,7 +59,8 @@ impl Fixture {
 
     fn at(turn: Turn, hash: Option<DhChapHash>, group: DhGroupPolicy) -> Self {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
-        let config = fixture::config(1, 256 * MIB);
+        // Room for the half-open connections of two addresses, which hold a quarter of it at most.
+        let config = fixture::config(1, 1024 * MIB);
         let server = fixture::start(config, "rd0", &VolumeSpec::thin(ByteSize(16 * MIB)));
         server
             .create_host(host(hash, group, HOST_SECRET))

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use block::testing::{assert_not_delayed, timed};
 
 use super::attacks::Attackers;
+use super::rdma_crowd::{Crowd, assert_bounded};
 use super::*;
 
 /// The least number of times that each attack is made.
@@ -58,4 +59,27 @@ fn an_initiator_beside_hostile_peers_notices_nothing() {
     });
     assert!(transfers.into_inner() >= TRANSFERS);
     assert_not_delayed(&times, || write_and_read(&mut io, 0));
+}
+
+#[test]
+fn a_crowd_that_never_logs_in_leaves_memory_and_time_to_others() {
+    let fixture = Fixture::alone();
+    let mut io = fixture.ready();
+    let crowds = [40, 41, 42, 43].map(|host| Crowd {
+        from: (Ipv4Addr::new(127, 36, 0, host), fixture.udp_port).into(),
+        to: fixture.portal.address,
+        private_data: &[0x80, 0, 0, 0],
+    });
+    let mut mark = 0_u8;
+    let probe = || {
+        mark = mark.wrapping_add(1);
+        write_and_read(&mut io, mark);
+    };
+    let late = || {
+        let from = (Ipv4Addr::new(127, 36, 0, 3), fixture.udp_port).into();
+        let late = Peer::connect(from, fixture.portal.address, Addresses::InFull);
+        let mut late = late.expect("taken");
+        assert_eq!(late.log_in("iqn.2026-11.com.example:late", IQN), GOOD);
+    };
+    assert_bounded(&fixture.server, &crowds, probe, late);
 }

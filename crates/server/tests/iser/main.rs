@@ -10,6 +10,8 @@ mod kinds;
 mod peer;
 #[path = "../../../fabric/tests/ports/mod.rs"]
 mod ports;
+#[path = "../fixture/rdma_crowd.rs"]
+mod rdma_crowd;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};

@@ -236,7 +236,11 @@ impl Peer {
     pub fn until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
         let end = Instant::now() + PATIENCE;
         while !done(self) {
-            assert!(Instant::now() < end, "{what} did not come");
+            assert!(
+                Instant::now() < end,
+                "{what} did not come; gone: {}",
+                self.is_gone
+            );
             self.turn();
         }
     }
@@ -248,7 +252,8 @@ impl Peer {
             self.on_completion(&completion);
         }
         while let Some(event) = self.soft.next_event() {
-            self.is_gone |= matches!(event, Event::Disconnected { .. });
+            let ended = matches!(event, Event::Disconnected { .. } | Event::QpFailed { .. });
+            self.is_gone |= ended;
         }
     }
 

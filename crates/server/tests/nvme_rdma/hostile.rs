@@ -7,6 +7,7 @@ use block::testing::{assert_not_delayed, timed};
 use server::RdmaStatistics;
 
 use super::attacks::Attackers;
+use super::rdma_crowd::{Crowd, assert_bounded};
 use super::*;
 
 /// The least number of times that each attack is made. They go on until the host has made its
@@ -106,4 +107,29 @@ fn a_host_beside_hostile_peers_notices_nothing() {
     assert_eq!(session.connections, 2);
     assert_eq!(session.statistics.kind(OpKind::Write).errors, 0);
     assert_eq!(session.statistics.kind(OpKind::Read).errors, 0);
+}
+
+#[test]
+fn a_crowd_that_never_connects_its_queues_leaves_memory_and_time_to_others() {
+    let fixture = Fixture::alone();
+    let (mut admin, controller) = fixture.admin(2, NQN);
+    let mut io = fixture.connect(3, 1).expect("taken");
+    let status = connect_queue(&mut io, NQN, 1, controller).status();
+    assert!(status.is_success(), "{status:?}");
+    let asked = nvme::rdma::wire::ConnectRequest::new(0, 128);
+    let crowds = [40, 41, 42, 43].map(|host| Crowd {
+        from: (Ipv4Addr::new(127, 38, 0, host), fixture.udp_port).into(),
+        to: fixture.portal.address,
+        private_data: asked.as_bytes(),
+    });
+    let mut mark = 0_u8;
+    let alive = Sqe::new(opcode::KEEP_ALIVE, Cid(3), Nsid::NONE);
+    let probe = || {
+        mark = mark.wrapping_add(1);
+        write_and_read(&mut io, mark);
+        // A queue pair that its host does not drive acknowledges nothing, and fails after seconds.
+        assert!(admin.command(&alive, 0).status().is_success());
+    };
+    let late = || drop(fixture.admin(4, NQN));
+    assert_bounded(&fixture.server, &crowds, probe, late);
 }

@@ -2,13 +2,13 @@
 //! have not sent a valid token yet, of the address that has most of them; else the one that is idle for
 //! longest, of the token that has most.
 
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::future;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use block::{Stranger, network_of, oldest_of_the_greediest};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// The most connections at once.
@@ -17,8 +17,6 @@ pub(in crate::api) const CONNECTIONS_MAX: usize = 256;
 pub(in crate::api) const OF_TOKEN_MAX: usize = CONNECTIONS_MAX / 2;
 /// How long an evicted connection may take to free its place.
 const EVICTION_TIMEOUT: Duration = Duration::from_secs(1);
-/// An IPv6 network of one customer or link has this prefix.
-const IPV6_PREFIX_BITS: u32 = 64;
 
 /// Places for connections.
 #[derive(Debug)]
@@ -206,15 +204,13 @@ impl List {
     }
 
     fn oldest_of_the_greediest_network(&self) -> Option<u64> {
-        let mut networks: BTreeMap<IpAddr, (usize, u64)> = BTreeMap::new();
         let strangers = self.guests.iter();
-        for (&number, stranger) in strangers.filter(|(_, guest)| guest.token.is_none()) {
-            let (count, _) = networks.entry(stranger.network).or_insert((0, number));
-            *count += 1;
-        }
-        let networks = networks.into_values();
-        let greediest = networks.max_by_key(|&(count, oldest)| (count, Reverse(oldest)));
-        greediest.map(|(_, oldest)| oldest)
+        let strangers = strangers.filter(|(_, guest)| guest.token.is_none());
+        oldest_of_the_greediest(strangers.map(|(&number, guest)| Stranger {
+            number,
+            network: guest.network,
+            held: 1,
+        }))
     }
 
     /// Of the tokens that have an idle connection.
@@ -242,17 +238,6 @@ impl List {
 
 fn lock(guests: &Guests) -> MutexGuard<'_, List> {
     guests.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The address, or an IPv6 address's network, all of whose addresses one machine may have.
-fn network_of(peer: IpAddr) -> IpAddr {
-    match peer.to_canonical() {
-        IpAddr::V6(address) => {
-            let mask = u128::MAX << (u128::BITS - IPV6_PREFIX_BITS);
-            IpAddr::V6((address.to_bits() & mask).into())
-        }
-        address @ IpAddr::V4(_) => address,
-    }
 }
 
 #[cfg(test)]
@@ -408,15 +393,5 @@ mod tests {
             assert!(enter_in_place_of(&mut room, revoked).await.is_some());
             assert!(!is_evicted(&mut held[0].0).await);
         });
-    }
-
-    #[test]
-    fn addresses_of_one_ipv6_network_count_as_one() {
-        let [first, second] = ["2001:db8::1", "2001:db8::ffff:1"].map(address);
-        assert_eq!(network_of(first), network_of(second));
-        assert_ne!(network_of(first), network_of(address("2001:db8:0:1::1")));
-        let [mapped, plain] = ["::ffff:192.0.2.1", "192.0.2.1"].map(address);
-        assert_eq!(network_of(mapped), plain);
-        assert_ne!(plain, network_of(address("192.0.2.2")));
     }
 }

@@ -248,6 +248,10 @@ impl Attachment for Served {
         true
     }
 
+    fn charged_bytes(&self) -> u64 {
+        0
+    }
+
     fn login_progress(&self) -> LoginProgress {
         LoginProgress::Admitted
     }

@@ -19,7 +19,6 @@ use session::SourceId;
 use volume::Charge;
 
 use super::super::Core;
-use super::super::connections::log_end;
 use super::{BrpPortalId, Rejection};
 use crate::HostName;
 use crate::access::Grant;
@@ -39,7 +38,7 @@ pub(crate) struct BrpBackend {
     views: Views<Nsid, Permission>,
     /// The versions of target and member that `views` were looked up at.
     seen: (u64, u64),
-    _charge: Charge,
+    charge: Charge,
     /// For the output that is kept while the peer does not read: charged when that first happens,
     /// since a peer that stalls once does it again.
     stall_charge: Option<Charge>,
@@ -88,7 +87,7 @@ impl BrpBackend {
             binding: None,
             views: Views::new(sums),
             seen: (0, 0),
-            _charge: charge,
+            charge,
             stall_charge: None,
             input_charge: None,
         }
@@ -336,6 +335,10 @@ impl Attachment for BrpBackend {
         binding.member.standing() != Standing::Ended && now.is_none_or(|now| now.part.read.is_ok())
     }
 
+    fn charged_bytes(&self) -> u64 {
+        self.charge.len_bytes()
+    }
+
     fn login_progress(&self) -> LoginProgress {
         if self.binding.is_some() {
             LoginProgress::Admitted
@@ -359,7 +362,7 @@ impl Attachment for BrpBackend {
     }
 
     fn handle_closed(&mut self, reason: &CloseReason) {
-        log_end(&self.accepted, reason);
+        self.core.connection_ended(&self.accepted, reason);
     }
 }
 

@@ -20,7 +20,6 @@ use session::SourceId;
 use volume::Charge;
 
 use super::super::Core;
-use super::super::connections::log_end;
 use super::{CONNECTION_BYTES, sanitizing};
 use crate::access::Grant;
 use crate::counters::Totals;
@@ -407,6 +406,10 @@ impl Attachment for IscsiBackend {
         }
     }
 
+    fn charged_bytes(&self) -> u64 {
+        self.charge.len_bytes()
+    }
+
     fn login_progress(&self) -> LoginProgress {
         self.login_progress
     }
@@ -427,7 +430,7 @@ impl Attachment for IscsiBackend {
     }
 
     fn handle_closed(&mut self, reason: &CloseReason) {
-        log_end(&self.accepted, reason);
+        self.core.connection_ended(&self.accepted, reason);
     }
 }
 

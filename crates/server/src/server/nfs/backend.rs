@@ -18,7 +18,6 @@ use session::SourceId;
 use volume::Charge;
 
 use super::super::Core;
-use super::super::connections::log_end;
 use super::waiting::Waiting;
 use crate::counters::{Batch, Counters, Totals};
 use crate::nfs::{FileCounters, Member, Share};
@@ -57,7 +56,7 @@ pub(crate) struct NfsBackend {
     others: Arc<FileCounters>,
     /// Calls that other threads execute.
     waiting: Waiting,
-    _charge: Charge,
+    charge: Charge,
     /// For the output that is kept while the peer does not read: charged when that first happens,
     /// since a peer that stalls once does it again.
     stall_charge: Option<Charge>,
@@ -106,7 +105,7 @@ impl NfsBackend {
             sums,
             others,
             waiting: Waiting::default(),
-            _charge: charge,
+            charge,
             stall_charge: None,
         }
     }
@@ -331,6 +330,10 @@ impl Attachment for NfsBackend {
         true
     }
 
+    fn charged_bytes(&self) -> u64 {
+        self.charge.len_bytes()
+    }
+
     fn login_progress(&self) -> LoginProgress {
         self.login_progress
     }
@@ -350,7 +353,7 @@ impl Attachment for NfsBackend {
     fn handle_drained(&mut self) {}
 
     fn handle_closed(&mut self, reason: &CloseReason) {
-        log_end(&self.accepted, reason);
+        self.core.connection_ended(&self.accepted, reason);
     }
 }
 

@@ -25,7 +25,6 @@ use uuid::Uuid;
 use volume::Charge;
 
 use super::super::Core;
-use super::super::connections::log_end;
 use super::super::key_exchange::PowerSlot;
 use super::generated::{KeyNumber, KeyOwner};
 use crate::counters::Totals;
@@ -59,7 +58,7 @@ pub(crate) struct ConnectionBackend {
     views: Views<Nsid, Permit>,
     /// The generation that `views` were looked up at.
     seen: u64,
-    _charge: Charge,
+    charge: Charge,
     /// For the output that is kept while the peer does not read: charged when that first happens,
     /// since a peer that stalls once does it again.
     stall_charge: Option<Charge>,
@@ -106,7 +105,7 @@ impl ConnectionBackend {
             binding: None,
             views: Views::new(sums),
             seen: 0,
-            _charge: charge,
+            charge,
             stall_charge: None,
             input_charge: None,
             power: PowerSlot::default(),
@@ -482,6 +481,10 @@ impl Attachment for ConnectionBackend {
         controller.is_none_or(|controller| may_read(&binding.target, controller, view.key))
     }
 
+    fn charged_bytes(&self) -> u64 {
+        self.charge.len_bytes()
+    }
+
     fn login_progress(&self) -> LoginProgress {
         let binding = self.binding.as_ref();
         let is_bound = binding.is_some_and(|binding| binding.controller.is_some());
@@ -524,7 +527,7 @@ impl Attachment for ConnectionBackend {
     }
 
     fn handle_closed(&mut self, reason: &CloseReason) {
-        log_end(&self.accepted, reason);
+        self.core.connection_ended(&self.accepted, reason);
     }
 }
 
