@@ -9,7 +9,7 @@ use rustix::fs::{AtFlags, FileType, RawMode, Statx, StatxAttributes, StatxFlags,
 use rustix::io::Errno;
 
 use crate::errors::of_host;
-use crate::handle::generation;
+use crate::system_call::handle::generation;
 
 /// How files of a file system that had the same number are told apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@
 //! - `places` — which directory has which file under which name, as far as that is known;
 //! - `search` — from a file's identifier to a descriptor, also if its place is not known, after a restart for example;
 //! - `identity` — the identifier and the attributes of a file;
-//! - `handle` — the file system's own handle of a file;
+//! - `system_call` — the file system's own handle of a file, and files that share blocks;
 //! - `errors` — errors of the host as errors of a tree.
 //!
 //! # Confinement
@@ -21,18 +21,19 @@
 //!
 //! # Safety
 //!
-//! One system call has no safe interface: `name_to_handle_at`, in `handle`. It writes into a buffer
-//! of ours whose length we state, and nothing of it outlives the call.
+//! Two system calls have no safe interface. `name_to_handle_at`, in `system_call::handle`, writes into a buffer
+//! of ours whose length we state, and nothing of it outlives the call. The ioctl FICLONERANGE, in `system_call::clone`, reads a structure
+//! of ours and writes no memory.
 
 #![deny(unsafe_code)]
 
 mod errors;
-#[expect(unsafe_code, reason = "a system call, see the safety argument above")]
-mod handle;
 mod identity;
 mod places;
 mod resolve;
 mod search;
+#[expect(unsafe_code, reason = "system calls, see the safety argument above")]
+mod system_call;
 mod tree;
 
 #[cfg(test)]

@@ -9,8 +9,10 @@
 
 mod content;
 mod create;
+mod extended;
 mod list;
 mod names;
+mod ranges;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -22,7 +24,8 @@ use std::time::Instant;
 use file_tree::{
     Access, AttributeChanges, Attributes, Caller, Changed, Cookie, Created, DirectoryEntry,
     DirectoryPage, FileError, FileId, FileKind, FileTree, Listing, Name, NewFile, ReadDone,
-    SeekDone, SeekTarget, Timestamp, TreeLimits, TreeSpace, WriteDone, permission,
+    SeekDone, SeekTarget, Timestamp, TreeLimits, TreeSpace, WriteDone, XattrMode, XattrName,
+    permission,
 };
 use memory::{Budget, MemoryError};
 use rustix::fs::{Mode as HostMode, OFlags, StatVfsMountFlags};
@@ -43,6 +46,10 @@ pub struct DirTree {
     /// Whether changes are on disk before an operation returns.
     is_durable: AtomicBool,
     is_read_only: bool,
+    /// Whether the file system has extended attributes of users.
+    has_xattrs: bool,
+    /// The block size of the file system, the unit of clones.
+    block_bytes: u32,
 }
 
 /// Why a directory cannot be served.
@@ -77,6 +84,8 @@ const DATA_LOCKS: usize = 64;
 const LINKS_MAX: u32 = 65_000;
 /// The longest path of a symbolic link (`PATH_MAX` with its NUL is 4096).
 const LINK_BYTES_MAX: usize = 4095;
+/// The unit of clones, unless the file system says otherwise.
+const CLONE_UNIT_BYTES: u32 = 4096;
 /// The largest file (`off_t`).
 const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 
@@ -101,6 +110,7 @@ impl DirTree {
         let root_id = looked.map_err(|_| host(Errno::IO))?.id;
         rustix::fs::stat("/proc/self/fd").map_err(|_| OpenError::NoProc)?;
         let status = rustix::fs::fstatvfs(&root).map_err(host)?;
+        let has_xattrs = extended::are_supported(&root);
         Ok(Self {
             resolver: Resolver {
                 places: Mutex::new(Places::new(root_id.number, budget)?),
@@ -114,6 +124,8 @@ impl DirTree {
             data: std::array::from_fn(|_| Mutex::new(())),
             is_durable: AtomicBool::new(true),
             is_read_only: status.f_flag.contains(StatVfsMountFlags::RDONLY),
+            has_xattrs,
+            block_bytes: u32::try_from(status.f_bsize).unwrap_or(CLONE_UNIT_BYTES),
         })
     }
 
@@ -186,6 +198,8 @@ impl FileTree for DirTree {
                 seconds: 0,
                 nanoseconds: 1,
             },
+            clone_unit_bytes: self.block_bytes,
+            has_xattrs: self.has_xattrs,
         }
     }
 
@@ -279,6 +293,26 @@ impl FileTree for DirTree {
         self.make_hole(caller, file, offset, len_bytes)
     }
 
+    fn allocate(
+        &self,
+        caller: &Caller<'_>,
+        file: FileId,
+        offset: u64,
+        len_bytes: u64,
+    ) -> Result<Changed, FileError> {
+        self.reserve_range(caller, file, offset, len_bytes)
+    }
+
+    fn clone_range(
+        &self,
+        caller: &Caller<'_>,
+        from: (FileId, u64),
+        to: (FileId, u64),
+        len_bytes: u64,
+    ) -> Result<Changed, FileError> {
+        self.clone_data(caller, from, to, len_bytes)
+    }
+
     fn seek(
         &self,
         caller: &Caller<'_>,
@@ -349,5 +383,44 @@ impl FileTree for DirTree {
         take: &mut dyn FnMut(&DirectoryEntry<'_>) -> Listing,
     ) -> Result<DirectoryPage, FileError> {
         self.list_entries(caller, directory, after, take)
+    }
+
+    fn read_xattr(
+        &self,
+        caller: &Caller<'_>,
+        file: FileId,
+        name: XattrName<'_>,
+        use_value: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), FileError> {
+        self.get_xattr(caller, file, name, use_value)
+    }
+
+    fn set_xattr(
+        &self,
+        caller: &Caller<'_>,
+        file: FileId,
+        name: XattrName<'_>,
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<Changed, FileError> {
+        self.put_xattr(caller, file, (name, value), mode)
+    }
+
+    fn remove_xattr(
+        &self,
+        caller: &Caller<'_>,
+        file: FileId,
+        name: XattrName<'_>,
+    ) -> Result<Changed, FileError> {
+        self.drop_xattr(caller, file, name)
+    }
+
+    fn list_xattrs(
+        &self,
+        caller: &Caller<'_>,
+        file: FileId,
+        take: &mut dyn FnMut(XattrName<'_>),
+    ) -> Result<(), FileError> {
+        self.each_xattr(caller, file, take)
     }
 }

@@ -54,6 +54,12 @@ pub enum FileError {
     /// The guard of a change of attributes does not match (NFS3ERR_NOT_SYNC, RFC 1813 section 2.6).
     #[error("the file was changed meanwhile")]
     NotSynchronized,
+    /// The file has no extended attribute of this name (ENODATA).
+    #[error("no such extended attribute")]
+    NoXattr,
+    /// The value of an extended attribute is longer than the tree takes (E2BIG).
+    #[error("the value of the extended attribute is too long")]
+    XattrTooLong,
     /// The tree has no such operation (EOPNOTSUPP).
     #[error("not supported by the share")]
     NotSupported,

@@ -6,6 +6,7 @@
 //!
 //! - [`FileId`], [`Name`] — what names a file;
 //! - [`Attributes`], [`AttributeChanges`], [`Timestamp`] — what is known about a file;
+//! - [`XattrName`] — what names an extended attribute;
 //! - [`Caller`] — on whose behalf an operation is done;
 //! - [`FileTree`] — the operations;
 //! - [`permission`] — who may do what, the same for all kinds of trees.
@@ -15,6 +16,7 @@
 mod attributes;
 mod caller;
 mod error;
+mod extended;
 mod id;
 mod name;
 pub mod permission;
@@ -25,6 +27,7 @@ pub use attributes::{
 };
 pub use caller::{Access, Caller};
 pub use error::FileError;
+pub use extended::{XATTR_BYTES_MAX, XattrMode, XattrName, XattrNameFault};
 pub use id::FileId;
 pub use name::{Name, NameFault};
 pub use tree::{

@@ -196,6 +196,33 @@ pub fn of_new_file(
     Ok(owner)
 }
 
+/// Extended attributes are of regular files and directories, and are read by those who may read these. Other files have
+/// none.
+pub fn check_read_xattr(
+    caller: &Caller<'_>,
+    kind: FileKind,
+    owner: &Ownership,
+) -> Result<(), FileError> {
+    match kind {
+        FileKind::Regular | FileKind::Directory => permit(access(caller, kind, owner).read),
+        _ => Err(FileError::NoXattr),
+    }
+}
+
+/// Extended attributes are changed by those who may change the file; of a sticky directory only by its owner.
+pub fn check_write_xattr(
+    caller: &Caller<'_>,
+    kind: FileKind,
+    owner: &Ownership,
+) -> Result<(), FileError> {
+    let is_sticky = owner.mode.bits() & Mode::STICKY != 0;
+    match kind {
+        FileKind::Directory if is_sticky && !is_owner(caller, owner) => Err(FileError::NotOwner),
+        FileKind::Regular | FileKind::Directory => permit(access(caller, kind, owner).write),
+        _ => Err(FileError::NotOwner),
+    }
+}
+
 /// Whether the caller may create a file of this kind other than a directory, a regular file or a
 /// symbolic link. Only root makes devices, since a client may open them.
 pub fn check_special(caller: &Caller<'_>, kind: FileKind) -> Result<(), FileError> {

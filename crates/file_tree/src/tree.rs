@@ -2,7 +2,7 @@
 
 use crate::{
     Access, AttributeChanges, Attributes, BeforeChange, Caller, FileError, FileId, FileKind, Name,
-    Timestamp,
+    Timestamp, XattrMode, XattrName,
 };
 
 /// The result of an operation that changes a file or a directory.
@@ -151,6 +151,10 @@ pub struct TreeLimits {
     pub link_bytes_max: usize,
     /// The unit in which times differ.
     pub time_step: Timestamp,
+    /// The unit of [`FileTree::clone_range`] in bytes, a power of two.
+    pub clone_unit_bytes: u32,
+    /// Whether files may have extended attributes.
+    pub has_xattrs: bool,
 }
 
 /// A tree of files. Shared by every session that serves it; all methods take `&self`, are safe
@@ -243,6 +247,35 @@ pub trait FileTree: Send + Sync {
         len_bytes: u64,
     ) -> Result<Changed, FileError>;
 
+    /// Reserves space for `len_bytes` bytes from `offset` on, so that writes to them do not fail for lack of space. What is
+    /// there stays, holes still read as zeros, and a shorter file is extended.
+    ///
+    /// # Errors
+    /// [`FileError::Invalid`] without bytes.
+    /// [`FileError::Busy`] after a part, if the range is more than the tree reserves at a time: the next call goes on.
+    fn allocate(
+        &self,
+        caller: &Caller<'_>,
+        file: FileId,
+        offset: u64,
+        len_bytes: u64,
+    ) -> Result<Changed, FileError>;
+
+    /// Replaces a range of one file by a range of another or the same file, at once: nobody sees a part of it. Offsets are
+    /// multiples of [`TreeLimits::clone_unit_bytes`], and so is the length, unless the source ends there and the target
+    /// does not continue. A shorter target is extended. The result is of the target.
+    ///
+    /// # Errors
+    /// [`FileError::Invalid`] if the range is not in the source, the units do not fit, or ranges of one file overlap.
+    /// [`FileError::NotSupported`] if the tree cannot clone, and [`FileError::TooLarge`] if it cannot clone that many bytes.
+    fn clone_range(
+        &self,
+        caller: &Caller<'_>,
+        from: (FileId, u64),
+        to: (FileId, u64),
+        len_bytes: u64,
+    ) -> Result<Changed, FileError>;
+
     /// Looks for data or for a hole from `offset` on. Holes that are small, or behind many pieces of
     /// data, may be taken for data.
     fn seek(
@@ -312,4 +345,39 @@ pub trait FileTree: Send + Sync {
         after: Cookie,
         take: &mut dyn FnMut(&DirectoryEntry<'_>) -> Listing,
     ) -> Result<DirectoryPage, FileError>;
+
+    /// Calls `use_value` with the value of an extended attribute, once.
+    fn read_xattr(
+        &self,
+        caller: &Caller<'_>,
+        file: FileId,
+        name: XattrName<'_>,
+        use_value: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), FileError>;
+
+    /// Sets an extended attribute of a regular file or directory.
+    fn set_xattr(
+        &self,
+        caller: &Caller<'_>,
+        file: FileId,
+        name: XattrName<'_>,
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<Changed, FileError>;
+
+    /// Removes an extended attribute.
+    fn remove_xattr(
+        &self,
+        caller: &Caller<'_>,
+        file: FileId,
+        name: XattrName<'_>,
+    ) -> Result<Changed, FileError>;
+
+    /// Calls `take` with the name of each extended attribute, in an order that stays while none is set or removed.
+    fn list_xattrs(
+        &self,
+        caller: &Caller<'_>,
+        file: FileId,
+        take: &mut dyn FnMut(XattrName<'_>),
+    ) -> Result<(), FileError>;
 }

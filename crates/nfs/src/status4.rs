@@ -1,8 +1,8 @@
 //! nfsstat4: how an operation of NFS version 4 ends.
 //!
-//! Read first: RFC 8881 section 15.1.
+//! Read first: RFC 8881 section 15.1, and RFC 8276 section 8.5 for extended attributes.
 
-use file_tree::{FileError, NameFault};
+use file_tree::{FileError, NameFault, XattrNameFault};
 
 use crate::xdr::Malformed;
 
@@ -75,6 +75,8 @@ pub(crate) enum Status4 {
     NotOnlyOperation = 10_081,
     WrongType = 10_083,
     UnionNotSupported = 10_090,
+    NoXattr = 10_095,
+    XattrTooBig = 10_096,
 }
 
 impl From<Malformed> for Status4 {
@@ -102,6 +104,8 @@ impl From<FileError> for Status4 {
             FileError::NotEmpty => Self::NotEmpty,
             FileError::Stale => Self::Stale,
             FileError::BadCookie => Self::BadCookie,
+            FileError::NoXattr => Self::NoXattr,
+            FileError::XattrTooLong => Self::XattrTooBig,
             FileError::NotSupported => Self::NotSupported,
             // No operation of this version has a guard.
             FileError::NotSynchronized => Self::ServerFault,
@@ -118,6 +122,16 @@ impl From<NameFault> for Status4 {
             NameFault::TooLong(_) => Self::NameTooLong,
             NameFault::Dots => Self::BadName,
             NameFault::ForbiddenByte => Self::BadChar,
+        }
+    }
+}
+
+impl From<XattrNameFault> for Status4 {
+    fn from(fault: XattrNameFault) -> Self {
+        match fault {
+            XattrNameFault::Empty => Self::Invalid,
+            XattrNameFault::TooLong(_) => Self::NameTooLong,
+            XattrNameFault::ForbiddenByte => Self::BadChar,
         }
     }
 }
@@ -139,6 +153,8 @@ mod tests {
             (Status4::BadSession, 10_052),
             (Status4::FalseRetry, 10_076),
             (Status4::WrongType, 10_083),
+            (Status4::NoXattr, 10_095),
+            (Status4::XattrTooBig, 10_096),
         ] {
             assert_eq!(status as u32, number);
         }

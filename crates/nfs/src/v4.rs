@@ -1,6 +1,6 @@
 //! NFS version 4, minor versions 1 and 2: compounds of operations on a file tree.
 //!
-//! Read first: RFC 8881 sections 2.10, 16 and 18; RFC 7862 section 15 for minor version 2.
+//! Read first: RFC 8881 sections 2.10, 16 and 18; RFC 7862 section 15 and RFC 8276 for minor version 2.
 //!
 //! A compound is executed operation by operation, until one fails. Files are named by the current and the saved file
 //! handle. [`Clients`](crate::Clients) has what outlives a compound. There are no delegations, layouts and callbacks.
@@ -13,12 +13,14 @@ mod copy;
 mod create;
 mod data;
 mod directory;
+mod extended;
 mod file;
 mod listing;
 mod lock;
 mod open;
 mod operation;
 mod place;
+mod ranges;
 mod skip;
 
 pub(crate) use compound::{Outcome, Resumption, Stopped, execute, resume};

@@ -9,6 +9,8 @@ use crate::usage::Usage;
 
 /// The most runs that a search for a hole passes. What is behind them is taken for data.
 const SEEK_RUNS_MAX: usize = 1024;
+/// What a clone copies at a time.
+const COPY_BYTES: u64 = 64 << 10;
 /// Files from this size on grow in slabs of their own.
 const APART_PAGES: u64 = 16;
 
@@ -163,6 +165,113 @@ impl FileData {
         self.zero_mapped(space, last, end)
     }
 
+    /// Maps pages of zeros where there are holes between `start` and `end`, at most `count_max` pages. Returns whether no
+    /// hole is left.
+    ///
+    /// # Errors
+    /// If space is used up. Nothing was changed then.
+    pub(crate) fn fill_holes(
+        &mut self,
+        space: &Space,
+        (start, end): (u64, u64),
+        count_max: u64,
+    ) -> Result<bool, FileError> {
+        let mut new = Self::default();
+        let (mut page, last) = (start / PAGE_BYTES, end.div_ceil(PAGE_BYTES));
+        while page < last && new.extents.pages() < count_max {
+            let count = match self.extents.at(page) {
+                Segment::Mapped(run) => run.count,
+                Segment::Hole(count) => {
+                    let count = count.min(last - page).min(count_max - new.extents.pages());
+                    if let Err(error) = new.fill(space, page, count) {
+                        new.remove(space);
+                        return Err(error);
+                    }
+                    count
+                }
+            };
+            page = page.saturating_add(count);
+        }
+        self.absorb(space, new);
+        Ok(page >= last)
+    }
+
+    /// How many bytes between `start` and `end` are in pages.
+    pub(crate) fn mapped_bytes(&self, start: u64, end: u64) -> u64 {
+        let (mut page, last) = (start / PAGE_BYTES, end.div_ceil(PAGE_BYTES));
+        let mut mapped = 0;
+        while page < last {
+            let segment = self.extents.at(page);
+            let (Segment::Mapped(Run { count, .. }) | Segment::Hole(count)) = segment;
+            let count = count.min(last - page);
+            if let Segment::Mapped(_) = segment {
+                mapped += count;
+            }
+            page += count;
+        }
+        mapped * PAGE_BYTES
+    }
+
+    /// A copy of what is between `start` and `end`, at `offset` of a file that has nothing else. All three are multiples of a
+    /// page, unless the file ends at `end`.
+    ///
+    /// # Errors
+    /// If space is used up.
+    pub(crate) fn copy(
+        &self,
+        space: &Space,
+        (start, end): (u64, u64),
+        offset: u64,
+    ) -> Result<Self, FileError> {
+        let mut new = Self::default();
+        let mut part = vec![0; COPY_BYTES.min(end - start) as usize];
+        let mut at = start;
+        while at < end {
+            let (segment, len) = self.segment(at, (end - at).min(COPY_BYTES) as usize);
+            if let Segment::Hole(count) = segment {
+                at = (at / PAGE_BYTES)
+                    .saturating_add(count)
+                    .saturating_mul(PAGE_BYTES);
+                continue;
+            }
+            let part = &mut part[..len];
+            let to = offset + (at - start);
+            let copied = self
+                .read(space, at, part)
+                .and_then(|()| new.write(space, to, part));
+            match copied {
+                Ok(written) if written == len => at += len as u64,
+                failed => {
+                    new.remove(space);
+                    return Err(failed.err().unwrap_or(FileError::NoSpace));
+                }
+            }
+        }
+        Ok(new)
+    }
+
+    /// Replaces everything between `start` and `end` by the pages of `new`, which are all there.
+    ///
+    /// # Errors
+    /// If the map needs another entry and space is used up. Nothing was changed then.
+    pub(crate) fn replace(
+        &mut self,
+        space: &Space,
+        (start, end): (u64, u64),
+        mut new: Self,
+    ) -> Result<(), FileError> {
+        let pages = start / PAGE_BYTES..end.div_ceil(PAGE_BYTES);
+        if self.extents.would_split(&pages)
+            && let Err(error) = space.usage.charge_metadata(self.extents.entry_bytes())
+        {
+            new.remove(space);
+            return Err(error);
+        }
+        self.unmap(space, pages);
+        self.absorb(space, new);
+        Ok(())
+    }
+
     /// Frees everything, when the last link was removed.
     pub(crate) fn remove(&mut self, space: &Space) {
         self.is_removed = true;
@@ -280,6 +389,35 @@ impl FileData {
             space.pages.free_run(run);
         }
         space.usage.refund_metadata(unused);
+    }
+
+    /// Maps `count` pages of zeros from `page` on.
+    fn fill(&mut self, space: &Space, page: u64, count: u64) -> Result<(), FileError> {
+        let (mut page, end) = (page, page + count);
+        while page < end {
+            let run = self.allocate(space, page, end - page)?;
+            let zeroed = space
+                .pages
+                .zero(run.first * PAGE_BYTES, run.count * PAGE_BYTES);
+            if let Err(error) = zeroed {
+                space.pages.free_run(run);
+                space.usage.refund_quota(run.count * PAGE_BYTES);
+                return Err(error);
+            }
+            self.map(space, page, run)?;
+            page += run.count;
+        }
+        Ok(())
+    }
+
+    /// Takes the pages of `new`, where this file has none.
+    fn absorb(&mut self, space: &Space, new: Self) {
+        // Two maps take at least what one takes that has the entries of both.
+        let charged = self.extents.map_bytes() + new.extents.map_bytes();
+        self.extents.absorb(new.extents);
+        space
+            .usage
+            .refund_metadata(charged - self.extents.map_bytes());
     }
 
     /// Zeroes bytes of one page, if it is mapped.

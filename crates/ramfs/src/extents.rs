@@ -112,6 +112,13 @@ impl Extents {
         cut
     }
 
+    /// Maps what `other` maps, of pages that are not mapped here.
+    pub(crate) fn absorb(&mut self, other: Self) {
+        for (page, run) in other.runs {
+            self.insert(page, run);
+        }
+    }
+
     /// Unmaps and returns up to `count` pages, the first ones.
     pub(crate) fn take_first(&mut self, count: u64) -> Option<Run> {
         let (start, run) = self.runs.pop_first()?;

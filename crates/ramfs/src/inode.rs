@@ -7,6 +7,7 @@ use file_tree::permission::Ownership;
 use file_tree::{Attributes, Changed, ExclusiveVerifier, FileId, FileKind, Timestamp};
 
 use crate::data::FileData;
+use crate::xattrs::Xattrs;
 
 /// Of a last read that the attributes have already.
 const NOT_READ: i64 = i64::MIN;
@@ -26,6 +27,7 @@ pub(crate) struct Inode {
     /// change what others compare.
     last_read: AtomicI64,
     data: RwLock<FileData>,
+    xattrs: Mutex<Xattrs>,
 }
 
 /// What changes of a file besides its data. The size changes only under the data's write lock.
@@ -72,6 +74,7 @@ impl Inode {
             meta: Mutex::new(meta),
             last_read: AtomicI64::new(NOT_READ),
             data: RwLock::default(),
+            xattrs: Mutex::default(),
         }
     }
 
@@ -92,6 +95,11 @@ impl Inode {
     /// The data, locked against everyone.
     pub(crate) fn data_mut(&self) -> RwLockWriteGuard<'_, FileData> {
         self.data.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The extended attributes, locked.
+    pub(crate) fn xattrs(&self) -> MutexGuard<'_, Xattrs> {
+        self.xattrs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes a read of data or entries.

@@ -1,7 +1,9 @@
 //! The tree: locks, and the operations of the waist.
 
 mod content;
+mod extended;
 mod operations;
+mod ranges;
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -146,6 +148,7 @@ impl RamTree {
     /// Frees what a file holds whose last name was removed. The namespace is not locked.
     fn free_data(&self, inode: &Inode) {
         inode.data_mut().remove(&self.space);
+        inode.xattrs().remove_all(&self.space.usage);
     }
 
     fn tree_space(&self) -> TreeSpace {

@@ -280,3 +280,34 @@ fn a_tree_is_closed_under_the_hands_of_others() {
         assert_eq!(budget.used_bytes(), 0);
     }
 }
+
+#[test]
+fn clones_of_files_into_each_other_are_whole_and_end() {
+    const LEN: usize = 3 * PAGE;
+    let (budget, tree) = tree();
+    let start = (budget.used_bytes(), tree.used_bytes());
+    let files = ["a", "b"].map(|text| make(&tree, tree.root(), text, NewFile::Guarded));
+    for (byte, file) in (1..).zip(files) {
+        let written = tree.write(ROOT, file, 0, &[byte; LEN], true);
+        assert_eq!(written.expect("written").value.len_bytes, LEN);
+    }
+    thread::scope(|scope| {
+        for thread in 0..4 {
+            let (tree, source, target) = (&tree, files[thread % 2], files[(thread + 1) % 2]);
+            scope.spawn(move || {
+                let mut bytes = [0; LEN];
+                for _ in 0..ROUNDS / 10 {
+                    let cloned = tree.clone_range(ROOT, (source, 0), (target, 0), LEN as u64);
+                    cloned.expect("cloned");
+                    let read = tree.read(ROOT, target, 0, &mut bytes);
+                    assert_eq!(read.expect("read").len_bytes, LEN);
+                    assert!(bytes.iter().all(|byte| *byte == bytes[0]), "a part");
+                }
+            });
+        }
+    });
+    for text in ["a", "b"] {
+        tree.remove(ROOT, tree.root(), name(text)).expect("removed");
+    }
+    assert_eq!((budget.used_bytes(), tree.used_bytes()), start);
+}

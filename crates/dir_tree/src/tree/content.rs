@@ -6,9 +6,7 @@ use file_tree::{
     AttributeChanges, Attributes, Caller, Changed, FileError, FileId, FileKind, Mode, ReadDone,
     SeekDone, SeekTarget, TimeChange, Timestamp, WriteDone, permission,
 };
-use rustix::fs::{
-    AtFlags, FallocateFlags, Gid, Mode as HostMode, OFlags, SeekFrom, Timespec, Timestamps, Uid,
-};
+use rustix::fs::{AtFlags, Gid, Mode as HostMode, OFlags, SeekFrom, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
 
 use super::{DirTree, FILE_BYTES_MAX};
@@ -122,31 +120,6 @@ impl DirTree {
         Ok(written(&before, after, (len_bytes, must_be_stable)))
     }
 
-    pub(super) fn make_hole(
-        &self,
-        caller: &Caller<'_>,
-        file: FileId,
-        offset: u64,
-        len_bytes: u64,
-    ) -> Result<Changed, FileError> {
-        let locked = self.lock_data(file);
-        let found = self.resolver.find(file)?;
-        let before = found.attributes;
-        permission::check_write(caller, before.kind, &ownership(&before))?;
-        let data = found.open_as(&self.resolver, OFlags::WRONLY)?;
-        let len_bytes = len_bytes.min(before.size_bytes.saturating_sub(offset));
-        if len_bytes > 0 {
-            let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            rustix::fs::fallocate(&data, mode, offset, len_bytes).map_err(of_host)?;
-        }
-        let after = self.end_change(caller, &found)?;
-        drop(locked);
-        if self.is_durable() {
-            rustix::fs::fdatasync(&data).map_err(of_host)?;
-        }
-        Ok(changed(&before, after))
-    }
-
     pub(super) fn seek_data(
         &self,
         caller: &Caller<'_>,
@@ -194,7 +167,11 @@ impl DirTree {
 
     /// After a change of data: what lets a file run as another user ends, as far as the kernel has
     /// not done that. Returns the attributes.
-    fn end_change(&self, caller: &Caller<'_>, found: &Found) -> Result<Attributes, FileError> {
+    pub(super) fn end_change(
+        &self,
+        caller: &Caller<'_>,
+        found: &Found,
+    ) -> Result<Attributes, FileError> {
         let mut owner = ownership(&found.attributes);
         permission::clear_set_id(caller, found.attributes.kind, &mut owner);
         self.set_mode(found, owner.mode)?;

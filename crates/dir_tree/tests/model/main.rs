@@ -98,6 +98,8 @@ fn of_host(op: Op) -> Op {
             Op::Create(at, name, New::Guarded, changes)
         }
         Op::Create(at, name, New::Device, changes) => Op::Create(at, name, New::Fifo, changes),
+        // Few file systems clone, and those only whole blocks of their own size.
+        Op::Clone(at, ..) => Op::Commit(at),
         op => op,
     }
 }

@@ -53,7 +53,10 @@ impl From<FileError> for Status {
             FileError::Stale => Self::Stale,
             FileError::BadCookie => Self::BadCookie,
             FileError::NotSynchronized => Self::NotSynchronized,
-            FileError::NotSupported => Self::NotSupported,
+            // Version 3 has no extended attributes.
+            FileError::NotSupported | FileError::NoXattr | FileError::XattrTooLong => {
+                Self::NotSupported
+            }
             FileError::Busy => Self::TryLater,
             FileError::Io => Self::Io,
         }

@@ -8,12 +8,12 @@ use file_tree::{
 };
 
 use super::bitmap::Bitmap;
-use super::place::Node;
+use super::place::{MinorVersion, Node};
 use crate::clients::{LEASE, TRANSFER_BYTES_MAX};
 use crate::status4::Status4;
 use crate::xdr::{Malformed, Reader, Writer};
 
-/// The numbers of attributes (section 5.6 and 5.7).
+/// The numbers of attributes (section 5.6 and 5.7; RFC 7862 section 12.2 and RFC 8276 section 8.2).
 mod number {
     pub(super) const SUPPORTED: u32 = 0;
     pub(super) const TYPE: u32 = 1;
@@ -61,6 +61,8 @@ mod number {
     pub(super) const TIME_MODIFY_SET: u32 = 54;
     pub(super) const MOUNTED_ON: u32 = 55;
     pub(super) const EXCLUSIVE_SUPPORTED: u32 = 75;
+    pub(super) const CLONE_BLOCK_BYTES: u32 = 77;
+    pub(super) const XATTR_SUPPORT: u32 = 82;
 }
 #[allow(clippy::wildcard_imports, reason = "the names are for use here alone")]
 use number::*;
@@ -126,9 +128,13 @@ const ALL: Bitmap = Bitmap::of(&[
     TIME_MODIFY_SET,
     MOUNTED_ON,
     EXCLUSIVE_SUPPORTED,
+    CLONE_BLOCK_BYTES,
+    XATTR_SUPPORT,
 ]);
+/// Attributes that only minor version 2 has.
+const OF_2: Bitmap = Bitmap::of(&[CLONE_BLOCK_BYTES, XATTR_SUPPORT]);
 /// The most bytes that fattr4 takes: less than what all attributes take together.
-pub(super) const ATTRIBUTES_BYTES_MAX: usize = 480;
+pub(super) const ATTRIBUTES_BYTES_MAX: usize = 488;
 /// The longest fattr4 that a client sends, in bytes.
 const VALUES_BYTES_MAX: usize = 4096;
 /// The longest name of an owner in bytes.
@@ -136,6 +142,7 @@ const OWNER_BYTES_MAX: usize = 1024;
 
 /// What attributes are of.
 pub(super) struct Subject<'a> {
+    pub(super) minor: MinorVersion,
     pub(super) node: Node,
     pub(super) attributes: Attributes,
     /// The number of the entry that an export hides; of other files their own number.
@@ -147,7 +154,7 @@ pub(super) struct Subject<'a> {
 impl Subject<'_> {
     /// Writes fattr4 with those of the attributes asked for that there are.
     pub(super) fn write(&self, asked: Bitmap, out: &mut Writer<'_>) {
-        let given = asked.and(ALL).without(WRITE_ONLY);
+        let given = asked.and(self.all()).without(WRITE_ONLY);
         given.write(out);
         let len_at = out.len();
         out.u32(0);
@@ -156,6 +163,14 @@ impl Subject<'_> {
         }
         let len = (out.len() - len_at - 4) as u32;
         out.patch(len_at, &len.to_be_bytes());
+    }
+
+    /// All attributes that its minor version has here.
+    const fn all(&self) -> Bitmap {
+        match self.minor {
+            MinorVersion::One => ALL.without(OF_2),
+            MinorVersion::Two => ALL,
+        }
     }
 
     fn write_value(&self, number: u32, out: &mut Writer<'_>) {
@@ -171,7 +186,7 @@ impl Subject<'_> {
             ..
         } = self.attributes;
         match number {
-            SUPPORTED => ALL.write(out),
+            SUPPORTED => self.all().write(out),
             TYPE => out.u32(kind_number(kind)),
             // FH4_PERSISTENT, no ACLs, and no error of an entry.
             EXPIRE_TYPE | ACL_SUPPORT | READ_ERROR => out.u32(0),
@@ -214,6 +229,8 @@ impl Subject<'_> {
             FILES_TOTAL => out.u64(space().total_files),
             MAX_FILE_SIZE => out.u64(limits().file_bytes_max),
             MAX_LINK => out.u32(limits().links_max),
+            CLONE_BLOCK_BYTES => out.u32(limits().clone_unit_bytes),
+            XATTR_SUPPORT => out.bool(limits().has_xattrs),
             SPACE_AVAILABLE | SPACE_FREE => out.u64(space().free_bytes),
             SPACE_TOTAL => out.u64(space().total_bytes),
             _ => write_time(limits().time_step, out),
@@ -229,7 +246,7 @@ impl Subject<'_> {
     pub(super) fn is_same(&self, reader: &mut Reader<'_>) -> Result<bool, Status4> {
         let asked = Bitmap::read(reader)?;
         let values = reader.opaque(VALUES_BYTES_MAX)?;
-        if !asked.without(ALL).is_empty() {
+        if !asked.without(self.all()).is_empty() {
             return Err(Status4::AttributeNotSupported);
         }
         if !asked.and(WRITE_ONLY).is_empty() || asked.contains(READ_ERROR) {
@@ -259,6 +276,8 @@ const NO_LIMITS: TreeLimits = TreeLimits {
         seconds: 0,
         nanoseconds: 1,
     },
+    clone_unit_bytes: 1,
+    has_xattrs: false,
 };
 
 /// Reads fattr4 that a creation or SETATTR sets. Returns the changes and which attributes these are.

@@ -561,12 +561,32 @@ impl<B: Backend> Compound<'_, B> {
             Operation::TestStateId => self.test_states(arguments, out),
             Operation::DestroyClientId => self.destroy_client(arguments),
             Operation::ReclaimComplete => self.complete_reclaim(arguments),
-            Operation::Copy => self.copy(arguments, out),
-            Operation::Deallocate => self.deallocate(arguments),
-            Operation::Seek => self.seek(arguments, out),
             Operation::Sequence => Err(Status4::SequencePosition),
             Operation::NotSupported => Err(Status4::NotSupported),
             Operation::Illegal => Err(Status4::IllegalOperation),
+            operation => self.dispatch_of_2(operation, arguments, out),
+        }
+    }
+
+    /// Executes an operation that only minor version 2 has.
+    fn dispatch_of_2(
+        &mut self,
+        operation: Operation,
+        arguments: &mut Reader<'_>,
+        out: &mut Writer<'_>,
+    ) -> Result<(), Status4> {
+        match operation {
+            Operation::Copy => self.copy(arguments, out),
+            Operation::Allocate => self.allocate(arguments),
+            Operation::Clone => self.clone_range(arguments),
+            Operation::Deallocate => self.deallocate(arguments),
+            Operation::ReadPlus => self.read_plus(arguments, out),
+            Operation::Seek => self.seek(arguments, out),
+            Operation::GetXattr => self.get_xattr(arguments, out),
+            Operation::SetXattr => self.set_xattr(arguments, out),
+            Operation::ListXattrs => self.list_xattrs(arguments, out),
+            Operation::RemoveXattr => self.remove_xattr(arguments, out),
+            _ => Err(Status4::ServerFault),
         }
     }
 
@@ -628,7 +648,7 @@ impl<B: Backend> Compound<'_, B> {
 
     /// The place of a file.
     pub(super) fn place(&mut self, handle: Handle) -> Result<Place<'_>, Status4> {
-        open_place(self.backend, self.credential, handle)
+        open_place(self.backend, (self.credential, self.at.minor), handle)
     }
 
     /// Checks that a file may be opened or locked now: in the grace period after a restart of the program, only by clients

@@ -10,6 +10,7 @@ use super::place::{Place, key_of};
 use crate::Backend;
 use crate::clients::{StateId, StateUse};
 use crate::status4::Status4;
+use crate::v3::Handle;
 use crate::xdr::{Malformed, Reader, Writer};
 
 /// The most bytes of a COPY, so that it takes no longer than a turn of a reactor. The client goes on
@@ -37,19 +38,13 @@ impl<B: Backend> Compound<'_, B> {
     ) -> Result<(), Status4> {
         let CopyArguments { from, to, count } = CopyArguments::read(arguments)?;
         let (source, target) = self.saved_and_current()?;
-        let (source_key, target_key) = (key_of(source), key_of(target));
-        let source_id = match from.0 {
-            StateId::CURRENT => self.at.saved.state.ok_or(Status4::BadStateId)?,
-            id => id,
-        };
-        self.check_state(source_id, &source_key, StateUse::Read)?;
-        self.check_state(to.0, &target_key, StateUse::Write)?;
+        self.check_states((from.0, to.0), (source, target))?;
         let verifier = self.backend.write_verifier();
         let place = self.place(source)?;
         let size_bytes = place.attributes()?.size_bytes;
         let left = size_bytes.checked_sub(from.1).ok_or(Status4::Invalid)?;
         let count = if count == 0 { left } else { count };
-        let is_overlapping = source_key == target_key && from.1.abs_diff(to.1) < count;
+        let is_overlapping = source == target && from.1.abs_diff(to.1) < count;
         if count > left || to.1.checked_add(count).is_none() || is_overlapping {
             return Err(Status4::Invalid);
         }
@@ -69,6 +64,21 @@ impl<B: Backend> Compound<'_, B> {
         out.bool(true);
         self.at.bytes_in += copied;
         Ok(())
+    }
+
+    /// Checks the state IDs of an operation on the saved and the current file. The current state ID of the first is the one
+    /// that was saved with the file.
+    pub(super) fn check_states(
+        &mut self,
+        (from, to): (StateId, StateId),
+        (source, target): (Handle, Handle),
+    ) -> Result<(), Status4> {
+        let from = match from {
+            StateId::CURRENT => self.at.saved.state.ok_or(Status4::BadStateId)?,
+            id => id,
+        };
+        self.check_state(from, &key_of(source), StateUse::Read)?;
+        self.check_state(to, &key_of(target), StateUse::Write)
     }
 
     /// SEEK.

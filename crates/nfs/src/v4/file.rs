@@ -5,12 +5,19 @@ use file_tree::{Access, AttributeChanges, Attributes, FileError, FileKind, Mode,
 use super::attributes::{Subject, read_changes};
 use super::bitmap::Bitmap;
 use super::compound::Compound;
-use super::place::{Node, Place, ROOT_FILE, key_of, with_clients};
+use super::place::{MinorVersion, Node, Place, ROOT_FILE, key_of, with_clients};
 use crate::Backend;
 use crate::clients::{StateId, StateUse};
 use crate::status4::Status4;
 use crate::v3::{Handle, access_bits};
 use crate::xdr::{Reader, Writer};
+
+/// The bits of ACCESS in all minor versions.
+const ACCESS_BITS: u32 = 0x3f;
+/// ACCESS4_XAREAD, ACCESS4_XAWRITE and ACCESS4_XALIST of minor version 2.
+const XATTR_READ: u32 = 0x40;
+const XATTR_WRITE: u32 = 0x80;
+const XATTR_LIST: u32 = 0x100;
 
 impl<B: Backend> Compound<'_, B> {
     /// PUTFH (RFC 8881 section 18.19).
@@ -93,6 +100,7 @@ impl<B: Backend> Compound<'_, B> {
         let node = self.node()?;
         let Node::File(handle) = node else {
             return use_subject(&Subject {
+                minor: self.at.minor,
                 node,
                 attributes: self.root_attributes(),
                 mounted_on: ROOT_FILE.number,
@@ -133,27 +141,33 @@ impl<B: Backend> Compound<'_, B> {
         arguments: &mut Reader<'_>,
         out: &mut Writer<'_>,
     ) -> Result<(), Status4> {
-        const KNOWN: u32 = 0x3f;
         let asked = arguments.u32()?;
-        let (kind, access, is_read_only) = match self.node()? {
+        let (kind, access, is_read_only, has_xattrs) = match self.node()? {
             Node::Root => {
                 let access = Access {
                     read: true,
                     write: false,
                     execute: true,
                 };
-                (FileKind::Directory, access, true)
+                (FileKind::Directory, access, true, false)
             }
             Node::File(handle) => {
                 let place = self.place(handle)?;
                 let kind = place.attributes()?.kind;
                 let access = place.tree().access(&place.caller(), place.file)?;
                 let is_read_only = place.export.options.read_only || place.tree().is_read_only();
-                (kind, access, is_read_only)
+                let has_xattrs =
+                    place.minor == MinorVersion::Two && place.tree().limits().has_xattrs;
+                (kind, access, is_read_only, has_xattrs)
             }
         };
-        out.u32(asked & KNOWN);
-        out.u32(access_bits(kind, access, is_read_only) & asked);
+        let (mut known, mut granted) = (ACCESS_BITS, access_bits(kind, access, is_read_only));
+        if has_xattrs {
+            known |= XATTR_READ | XATTR_WRITE | XATTR_LIST;
+            granted |= xattr_bits(access, is_read_only);
+        }
+        out.u32(asked & known);
+        out.u32(granted & asked);
         Ok(())
     }
 
@@ -245,10 +259,17 @@ impl<B: Backend> Compound<'_, B> {
     }
 }
 
+/// What ACCESS tells of the permission to read, change and list extended attributes (RFC 8276 section 8.3).
+fn xattr_bits(access: Access, is_read_only: bool) -> u32 {
+    let bits = |granted: bool, bits| if granted { bits } else { 0 };
+    bits(access.read, XATTR_READ | XATTR_LIST) | bits(access.write && !is_read_only, XATTR_WRITE)
+}
+
 /// A file of an export as attributes show it.
 pub(super) fn subject_of<'a>(place: &Place<'a>, attributes: &Attributes) -> Subject<'a> {
     let is_root = attributes.id == place.tree().root();
     Subject {
+        minor: place.minor,
         node: place.node(attributes.id),
         attributes: *attributes,
         mounted_on: if is_root {

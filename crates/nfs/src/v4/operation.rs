@@ -48,17 +48,24 @@ pub(super) enum Operation {
     DestroyClientId,
     ReclaimComplete,
     Copy,
+    Allocate,
+    Clone,
     Deallocate,
+    ReadPlus,
     Seek,
+    GetXattr,
+    SetXattr,
+    ListXattrs,
+    RemoveXattr,
     /// One that the minor version has and this server has not.
     NotSupported,
     /// One that the minor version has not.
     Illegal,
 }
 
-/// The last operation of minor version 1, and of 2 (RFC 7862).
+/// The last operation of minor version 1, and of 2 (RFC 7862, and RFC 8276).
 const LAST_OF_1: u32 = 58;
-const LAST_OF_2: u32 = 71;
+const LAST_OF_2: u32 = 75;
 /// OP_ILLEGAL, which replaces the number of an unknown operation in its result.
 pub(super) const ILLEGAL: u32 = 10_044;
 
@@ -112,9 +119,23 @@ impl Operation {
             55 => Self::TestStateId,
             57 => Self::DestroyClientId,
             58 => Self::ReclaimComplete,
+            number => Self::of_2(number),
+        }
+    }
+
+    /// The operation of minor version 2 alone.
+    const fn of_2(number: u32) -> Self {
+        match number {
+            59 => Self::Allocate,
             60 => Self::Copy,
             62 => Self::Deallocate,
+            68 => Self::ReadPlus,
             69 => Self::Seek,
+            71 => Self::Clone,
+            72 => Self::GetXattr,
+            73 => Self::SetXattr,
+            74 => Self::ListXattrs,
+            75 => Self::RemoveXattr,
             _ => Self::NotSupported,
         }
     }
@@ -143,13 +164,18 @@ impl Operation {
             Self::Lock | Self::LockTest | Self::Unlock => Procedure::Lock,
             Self::Lookup | Self::LookupParent => Procedure::Lookup,
             Self::Open | Self::OpenDowngrade => Procedure::Open,
-            Self::Read => Procedure::Read,
+            Self::Read | Self::ReadPlus => Procedure::Read,
             Self::ReadDir => Procedure::ReadDir,
             Self::ReadLink => Procedure::ReadLink,
             Self::Remove => Procedure::Remove,
             Self::Rename => Procedure::Rename,
-            Self::SetAttr | Self::Deallocate => Procedure::SetAttr,
-            Self::Write | Self::Copy => Procedure::Write,
+            Self::SetAttr
+            | Self::Allocate
+            | Self::Deallocate
+            | Self::SetXattr
+            | Self::RemoveXattr => Procedure::SetAttr,
+            Self::GetXattr | Self::ListXattrs => Procedure::GetAttr,
+            Self::Write | Self::Copy | Self::Clone => Procedure::Write,
             _ => return None,
         })
     }

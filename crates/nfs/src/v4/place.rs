@@ -94,6 +94,7 @@ pub(super) fn key_of(handle: Handle) -> FileKey {
 
 /// A file of an export that the client may use, as a user.
 pub(super) struct Place<'a> {
+    pub(super) minor: MinorVersion,
     pub(super) export: &'a Export,
     pub(super) file: FileId,
     user: User,
@@ -102,11 +103,12 @@ pub(super) struct Place<'a> {
 /// The place that a handle names.
 pub(super) fn open_place<'a, B: Backend>(
     backend: &'a mut B,
-    credential: &Credential,
+    (credential, minor): (&Credential, MinorVersion),
     handle: Handle,
 ) -> Result<Place<'a>, Status4> {
     match backend.by_id(handle.export) {
         Ok(export) => Ok(Place {
+            minor,
             export,
             file: handle.file,
             user: credential.map(&export.options),

@@ -1,5 +1,7 @@
 //! How long the reply to a compound may become, from its arguments alone.
 
+use file_tree::XATTR_BYTES_MAX;
+
 use super::bitmap::Bitmap;
 use super::operation::Operation;
 use super::place::MinorVersion;
@@ -9,8 +11,8 @@ use crate::xdr::{Malformed, Reader};
 const RESULT_BYTES_MAX: usize = 1100;
 /// The result of READLINK: a path has less than 4096 bytes.
 const LINK_BYTES_MAX: usize = 4096 + 16;
-/// The shortest arguments of an operation with long results: of READDIR without attributes, with its number.
-const LONG_ARGUMENTS_BYTES_MIN: usize = 32;
+/// The shortest arguments of an operation with long results: of GETXATTR, with its number.
+const LONG_ARGUMENTS_BYTES_MIN: usize = 12;
 
 /// The most bytes that the next `left` operations of `arguments` add to the reply. Behind an operation that is not known here,
 /// any that fits is expected.
@@ -40,6 +42,14 @@ fn skip(arguments: &mut Reader<'_>, minor: MinorVersion) -> Result<Option<usize>
             Bitmap::read(arguments)?;
             0
         }
+        Operation::GetXattr => {
+            arguments.opaque(usize::MAX)?;
+            XATTR_BYTES_MAX
+        }
+        Operation::ListXattrs => {
+            arguments.array::<8>()?;
+            arguments.u32()? as usize
+        }
         Operation::Access => {
             arguments.u32()?;
             0
@@ -57,7 +67,7 @@ fn skip(arguments: &mut Reader<'_>, minor: MinorVersion) -> Result<Option<usize>
             arguments.opaque(usize::MAX)?;
             0
         }
-        Operation::Read => {
+        Operation::Read | Operation::ReadPlus => {
             arguments.array::<24>()?;
             arguments.u32()? as usize
         }

@@ -1,5 +1,7 @@
 //! Compounds against a tree in memory, as a client of version 4 sends them.
 
+mod extended;
+mod ranges;
 mod reclaim;
 
 use std::time::Duration;
@@ -378,6 +380,22 @@ fn call_2(
     let mut reply = client.peer.compound(server, compound.raw(&operations.0));
     let _status = head(&mut reply).0;
     skip_sequence(&mut reply);
+    reply
+}
+
+/// An operation of minor version 2 on a file in the root of `/db`. Returns the reply behind its number.
+fn on_file_2(
+    client: &mut Client,
+    server: &mut TestServer,
+    name: &[u8],
+    operation: &Arguments,
+) -> Reply {
+    let operations = root().u32(15).opaque(name).raw(&operation.0);
+    let mut reply = call_2(client, server, 4, &operations);
+    for number in [PUTROOTFH, 15, 15] {
+        assert_eq!(result(&mut reply), (number, OK));
+    }
+    let _number = reply.u32();
     reply
 }
 

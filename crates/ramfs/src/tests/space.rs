@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use file_tree::{FileError, FileTree, NewFile};
+use file_tree::{FileError, FileTree, NewFile, XattrMode, XattrName};
 use memory::Budget;
 
 use super::{ROOT, Short, clock, name, size, tree_in};
@@ -171,6 +171,14 @@ fn exercise(tree: &RamTree) -> Result<(), FileError> {
     tree.link(ROOT, file, root, name("another name of the same file"))?;
     let longer = "x".repeat(255);
     tree.rename(ROOT, (directory, name("f")), (root, name(&longer)))?;
+    tree.allocate(ROOT, file, 30_000, 50_000)?;
+    let clone = tree.make(ROOT, directory, "c", NewFile::Guarded, 0o644)?;
+    tree.clone_range(ROOT, (file, 0), (clone, 4096), 81_920)?;
+    let attribute = |name| XattrName::new(name).expect("a name");
+    tree.set_xattr(ROOT, file, attribute(b"a"), &[1; 1000], XattrMode::Either)?;
+    tree.set_xattr(ROOT, file, attribute(b"b"), &[1; 10], XattrMode::Create)?;
+    tree.set_xattr(ROOT, file, attribute(b"a"), &[1; 2000], XattrMode::Replace)?;
+    tree.remove_xattr(ROOT, file, attribute(b"b"))?;
     Ok(())
 }
 

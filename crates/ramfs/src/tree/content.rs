@@ -223,7 +223,7 @@ impl RamTree {
     }
 
     /// Notes a change of data, after it, so that no client takes old bytes for new ones.
-    fn note_change(
+    pub(super) fn note_change(
         &self,
         caller: &Caller<'_>,
         inode: &Inode,
@@ -244,7 +244,7 @@ impl RamTree {
 }
 
 /// The attributes, if the caller may write the file.
-fn check_write(caller: &Caller<'_>, inode: &Inode) -> Result<Meta, FileError> {
+pub(super) fn check_write(caller: &Caller<'_>, inode: &Inode) -> Result<Meta, FileError> {
     let meta = *inode.meta();
     permission::check_write(caller, inode.kind, &meta.owner)?;
     Ok(meta)

@@ -4,12 +4,13 @@ use file_tree::permission;
 use file_tree::{
     Access, AttributeChanges, Attributes, Caller, Changed, Cookie, Created, DirectoryEntry,
     DirectoryPage, FileError, FileId, FileKind, FileTree, Listing, Name, NewFile, ReadDone,
-    SeekDone, SeekTarget, Timestamp, TreeLimits, TreeSpace, WriteDone,
+    SeekDone, SeekTarget, Timestamp, TreeLimits, TreeSpace, WriteDone, XattrMode, XattrName,
 };
 
 use super::RamTree;
 use crate::limits::{FILE_BYTES_MAX, LINK_BYTES_MAX, LINKS_MAX, TIME_STEP};
 use crate::namespace::{CreateOutcome, Creation, Removal, Removed};
+use crate::pages::PAGE_BYTES;
 
 impl FileTree for RamTree {
     fn root(&self) -> FileId {
@@ -26,6 +27,8 @@ impl FileTree for RamTree {
             links_max: LINKS_MAX,
             link_bytes_max: LINK_BYTES_MAX,
             time_step: TIME_STEP,
+            clone_unit_bytes: PAGE_BYTES as u32,
+            has_xattrs: true,
         }
     }
 
@@ -113,6 +116,26 @@ impl FileTree for RamTree {
         len_bytes: u64,
     ) -> Result<Changed, FileError> {
         self.make_hole(caller, file, offset, len_bytes)
+    }
+
+    fn allocate(
+        &self,
+        caller: &Caller<'_>,
+        file: FileId,
+        offset: u64,
+        len_bytes: u64,
+    ) -> Result<Changed, FileError> {
+        self.reserve_range(caller, file, offset, len_bytes)
+    }
+
+    fn clone_range(
+        &self,
+        caller: &Caller<'_>,
+        from: (FileId, u64),
+        to: (FileId, u64),
+        len_bytes: u64,
+    ) -> Result<Changed, FileError> {
+        self.clone_data(caller, from, to, len_bytes)
     }
 
     fn seek(
@@ -216,6 +239,45 @@ impl FileTree for RamTree {
     ) -> Result<DirectoryPage, FileError> {
         let now = self.now();
         self.namespace().list(caller, directory, after, now, take)
+    }
+
+    fn read_xattr(
+        &self,
+        caller: &Caller<'_>,
+        file: FileId,
+        name: XattrName<'_>,
+        use_value: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), FileError> {
+        self.get_xattr(caller, file, name, use_value)
+    }
+
+    fn set_xattr(
+        &self,
+        caller: &Caller<'_>,
+        file: FileId,
+        name: XattrName<'_>,
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<Changed, FileError> {
+        self.put_xattr(caller, file, (name, value), mode)
+    }
+
+    fn remove_xattr(
+        &self,
+        caller: &Caller<'_>,
+        file: FileId,
+        name: XattrName<'_>,
+    ) -> Result<Changed, FileError> {
+        self.drop_xattr(caller, file, name)
+    }
+
+    fn list_xattrs(
+        &self,
+        caller: &Caller<'_>,
+        file: FileId,
+        take: &mut dyn FnMut(XattrName<'_>),
+    ) -> Result<(), FileError> {
+        self.each_xattr(caller, file, take)
     }
 }
 

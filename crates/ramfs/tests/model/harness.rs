@@ -2,7 +2,8 @@
 
 use file_tree::{
     AttributeChanges, Attributes, Caller, Cookie, DeviceNumber, ExclusiveVerifier, FileError,
-    FileId, FileKind, FileTree, Listing, Mode, Name, NewFile, TimeChange, Timestamp,
+    FileId, FileKind, FileTree, Listing, Mode, Name, NewFile, TimeChange, Timestamp, XattrMode,
+    XattrName,
 };
 use proptest::prelude::*;
 
@@ -27,6 +28,7 @@ pub const CALLERS: [Caller<'static>; 4] = [
     },
 ];
 const NAMES: [&str; 6] = ["a", "b", "c", "some longer name", "e", "\u{e9}"];
+const XATTRS: [&[u8]; 4] = [b"a", b"b/b", b"\xff", &[b'n'; XattrName::LEN_MAX]];
 const IDS: [u32; 6] = [0, 1000, 2000, 100, 101, 200];
 const BYTES_MAX: usize = 6 * PAGE;
 const DEVICE: FileKind = FileKind::CharacterDevice(DeviceNumber { major: 1, minor: 3 });
@@ -44,6 +46,13 @@ pub enum Op {
     Read(usize, usize, usize),
     Write(usize, usize, usize, u8),
     Punch(usize, usize, usize),
+    Allocate(usize, usize, usize),
+    /// Of a file from a page on to another from a page on, so many pages or the rest.
+    Clone(usize, usize, usize, usize, Option<usize>),
+    SetXattr(usize, usize, Vec<u8>, XattrMode),
+    GetXattr(usize, usize),
+    ListXattrs(usize),
+    RemoveXattr(usize, usize),
     Commit(usize),
     Set(usize, Changes),
     Link(usize, usize, usize),
@@ -136,6 +145,22 @@ impl<T: FileTree> Both<T> {
                 model.write(who, file(at), *offset, &data).map(nothing)
             }
             Op::Punch(at, start, len) => model.punch(who, file(at), *start, *len).map(nothing),
+            Op::Allocate(at, start, len) => {
+                model.allocate(who, file(at), *start, *len).map(nothing)
+            }
+            Op::Clone(from, first, to, first_to, _) => {
+                let len = self.clone_len(op);
+                let source = (file(from), first * PAGE);
+                model
+                    .clone_range(who, source, (file(to), first_to * PAGE), len)
+                    .map(nothing)
+            }
+            Op::SetXattr(at, name, value, mode) => model
+                .set_xattr(who, file(at), (*name, value.clone()), *mode)
+                .map(nothing),
+            Op::GetXattr(at, name) => model.xattr(who, file(at), *name).map(|_| None),
+            Op::ListXattrs(at) => model.xattrs(who, file(at)).map(|_| None),
+            Op::RemoveXattr(at, name) => model.remove_xattr(who, file(at), *name).map(nothing),
             Op::Commit(at) => model.check_write(who, file(at)).map(nothing),
             Op::Set(at, changes) => model.set(who, file(at), changes).map(nothing),
             Op::Link(at, to, text) => model.link(who, file(at), file(to), name(text)).map(nothing),
@@ -187,6 +212,17 @@ impl<T: FileTree> Both<T> {
                 assert_eq!(&bytes[..read.len_bytes], &data[start..end]);
                 assert_eq!(read.is_end, end == data.len());
             }
+            Op::GetXattr(at, name) => {
+                let model = self.model.xattr(who, number(at), *name);
+                let same = &mut |value: &[u8]| assert_eq!(Ok(value), model);
+                tree.read_xattr(who, file(at), xattr(*name), same)?;
+            }
+            Op::ListXattrs(at) => {
+                let model = self.model.xattrs(who, number(at));
+                let listed = self.list_xattrs(who, file(at))?;
+                let model = model.expect("the tree has listed them").keys().copied();
+                assert_eq!(listed, model.collect::<Vec<_>>());
+            }
             _ => unreachable!("it changes the tree"),
         }
         Ok(())
@@ -218,9 +254,12 @@ impl<T: FileTree> Both<T> {
                 .map(|changed| found(changed.value.attributes)),
             Op::Lookup(at, text) => tree.lookup(who, file(at), name(text)).map(found),
             Op::Parent(at) => tree.parent(who, file(at)).map(found),
-            Op::List(_) | Op::ReadLink(_) | Op::Access(_) | Op::Read(..) => {
-                self.compare_answer(who, op).map(|()| nothing)
-            }
+            Op::List(_)
+            | Op::ReadLink(_)
+            | Op::Access(_)
+            | Op::Read(..)
+            | Op::GetXattr(..)
+            | Op::ListXattrs(_) => self.compare_answer(who, op).map(|()| nothing),
             Op::Write(at, offset, len, byte) => {
                 let data = vec![*byte; *len];
                 let is_stable = !self.is_of_host;
@@ -228,9 +267,11 @@ impl<T: FileTree> Both<T> {
                 let done = done.value.len_bytes;
                 Ok((None, (done < *len).then_some(done)))
             }
-            Op::Punch(at, start, len) => tree
-                .punch_hole(who, file(at), *start as u64, *len as u64)
-                .map(|_| nothing),
+            Op::Punch(..)
+            | Op::Allocate(..)
+            | Op::Clone(..)
+            | Op::SetXattr(..)
+            | Op::RemoveXattr(..) => self.run_extended(who, op).map(|()| nothing),
             Op::Commit(at) => tree.commit(who, file(at)).map(|_| nothing),
             Op::Set(at, changes) => tree
                 .set_attributes(who, file(at), &attributes(changes), None)
@@ -247,6 +288,31 @@ impl<T: FileTree> Both<T> {
             Op::Rename(from, text, to, new_text) => tree
                 .rename(who, (file(from), name(text)), (file(to), name(new_text)))
                 .map(|_| nothing),
+        }
+    }
+
+    /// Runs an operation on the tree that only NFS version 4.2 has.
+    fn run_extended(&self, who: &Caller<'_>, op: &Op) -> Result<(), FileError> {
+        let file = |number: &usize| self.ids[number % self.ids.len()];
+        let tree = &self.tree;
+        match op {
+            Op::Punch(at, start, len) => tree
+                .punch_hole(who, file(at), *start as u64, *len as u64)
+                .map(drop),
+            Op::Allocate(at, start, len) => tree
+                .allocate(who, file(at), *start as u64, *len as u64)
+                .map(drop),
+            Op::Clone(from, first, to, first_to, _) => {
+                let [from_at, to_at] = [first, first_to].map(|page| (page * PAGE) as u64);
+                let (from, to) = ((file(from), from_at), (file(to), to_at));
+                tree.clone_range(who, from, to, self.clone_len(op) as u64)
+                    .map(drop)
+            }
+            Op::SetXattr(at, name, value, mode) => tree
+                .set_xattr(who, file(at), xattr(*name), value, *mode)
+                .map(drop),
+            Op::RemoveXattr(at, name) => tree.remove_xattr(who, file(at), xattr(*name)).map(drop),
+            _ => unreachable!("others have it too"),
         }
     }
 
@@ -274,6 +340,27 @@ impl<T: FileTree> Both<T> {
                 return Ok(listed);
             }
         }
+    }
+
+    /// How many bytes a clone is asked for.
+    fn clone_len(&self, op: &Op) -> usize {
+        let Op::Clone(from, first, .., pages) = op else {
+            unreachable!("it is a clone");
+        };
+        let size = self.model.nodes[from % self.ids.len()].data.len();
+        let rest = size.saturating_sub(first * PAGE);
+        pages.map_or(rest, |pages| pages * PAGE)
+    }
+
+    /// The numbers of the names of a file's extended attributes.
+    fn list_xattrs(&self, who: &Caller<'_>, file: FileId) -> Result<Vec<usize>, FileError> {
+        let mut listed = Vec::new();
+        self.tree.list_xattrs(who, file, &mut |name| {
+            let number = XATTRS.iter().position(|known| *known == name.as_bytes());
+            listed.push(number.expect("it was set"));
+        })?;
+        listed.sort_unstable();
+        Ok(listed)
     }
 
     /// The attributes of all files that ever were, without the times of reads.
@@ -315,6 +402,7 @@ impl<T: FileTree> Both<T> {
             if is_full {
                 assert_eq!(attributes.change, node.changes);
             }
+            self.compare_xattrs(number);
             if node.kind == Kind::Directory {
                 let model = self.model.list(&CALLERS[0], number).expect("root may");
                 let model: Vec<_> = model
@@ -340,7 +428,22 @@ impl<T: FileTree> Both<T> {
         alive
     }
 
+    fn compare_xattrs(&self, file: usize) {
+        let xattrs = &self.model.nodes[file].xattrs;
+        let names: Vec<_> = xattrs.keys().copied().collect();
+        let id = self.ids[file];
+        assert_eq!(self.list_xattrs(&CALLERS[0], id), Ok(names));
+        for (&name, model) in xattrs {
+            let same = &mut |value: &[u8]| assert_eq!(value, model);
+            let read = self.tree.read_xattr(&CALLERS[0], id, xattr(name), same);
+            assert_eq!(read, Ok(()));
+        }
+    }
+
     pub fn remove_all(&mut self, directory: usize) {
+        for name in self.model.nodes[directory].xattrs.clone().into_keys() {
+            self.run(&CALLERS[0], &Op::RemoveXattr(directory, name));
+        }
         for (name, file) in self.model.nodes[directory].entries.clone() {
             let is_directory = self.model.nodes[file].kind == Kind::Directory;
             if is_directory {
@@ -353,6 +456,10 @@ impl<T: FileTree> Both<T> {
             self.run(&CALLERS[0], &Op::Remove(directory, text, is_directory));
         }
     }
+}
+
+fn xattr(number: usize) -> XattrName<'static> {
+    XattrName::new(XATTRS[number]).expect("a name")
 }
 
 fn new_file(new: New) -> NewFile<'static> {
@@ -403,12 +510,29 @@ fn op() -> impl Strategy<Value = Op> {
         3 => (file(), offset(), len()).prop_map(|(a, b, c)| Op::Read(a, b, c)),
         6 => (file(), offset(), len(), 1_u8..).prop_map(|(a, b, c, d)| Op::Write(a, b, c, d)),
         3 => (file(), offset(), len()).prop_map(|(a, b, c)| Op::Punch(a, b, c)),
+        2 => (file(), offset(), len()).prop_map(|(a, b, c)| Op::Allocate(a, b, c)),
+        4 => (file(), 0..6_usize, file(), 0..6_usize, prop::option::of(0..4_usize))
+            .prop_map(|(a, b, c, d, e)| Op::Clone(a, b, c, d, e)),
+        4 => set_xattr(file()),
+        1 => (file(), 0..XATTRS.len()).prop_map(|(a, b)| Op::GetXattr(a, b)),
+        1 => file().prop_map(Op::ListXattrs),
+        2 => (file(), 0..XATTRS.len()).prop_map(|(a, b)| Op::RemoveXattr(a, b)),
         1 => file().prop_map(Op::Commit),
         4 => (file(), changes()).prop_map(|(a, b)| Op::Set(a, b)),
         2 => (file(), file(), name()).prop_map(|(a, b, c)| Op::Link(a, b, c)),
         2 => (file(), name(), any::<bool>()).prop_map(|(a, b, c)| Op::Remove(a, b, c)),
         4 => (file(), name(), file(), name()).prop_map(|(a, b, c, d)| Op::Rename(a, b, c, d)),
     ]
+}
+
+fn set_xattr(file: impl Strategy<Value = usize>) -> impl Strategy<Value = Op> {
+    let mode = prop_oneof![
+        2 => Just(XattrMode::Either),
+        1 => Just(XattrMode::Create),
+        1 => Just(XattrMode::Replace),
+    ];
+    let value = prop::collection::vec(any::<u8>(), 0..200);
+    (file, 0..XATTRS.len(), value, mode).prop_map(|(a, b, c, d)| Op::SetXattr(a, b, c, d))
 }
 
 fn new() -> impl Strategy<Value = New> {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use file_tree::{Caller, FileError};
+use file_tree::{Caller, FileError, XattrMode};
 
 pub const PAGE: usize = 4096;
 /// Files of the test are shorter.
@@ -29,6 +29,8 @@ pub struct Node {
     /// Pages of `data` that take memory.
     pub pages: BTreeSet<usize>,
     pub entries: BTreeMap<String, usize>,
+    /// Extended attributes, by the number of their name.
+    pub xattrs: BTreeMap<usize, Vec<u8>>,
     parent: usize,
     verifier: Option<u8>,
 }
@@ -184,6 +186,112 @@ impl Model {
         node.changes += 1;
         drop_set_id(who, node);
         Ok(())
+    }
+
+    pub fn allocate(
+        &mut self,
+        who: &Caller<'_>,
+        file: usize,
+        start: usize,
+        len: usize,
+    ) -> Result<()> {
+        self.check_write(who, file)?;
+        if len == 0 {
+            return Err(FileError::Invalid);
+        }
+        let node = &mut self.nodes[file];
+        let end = start + len;
+        node.data.resize(node.data.len().max(end), 0);
+        node.pages.extend(start / PAGE..end.div_ceil(PAGE));
+        node.changes += 1;
+        drop_set_id(who, node);
+        Ok(())
+    }
+
+    pub fn clone_range(
+        &mut self,
+        who: &Caller<'_>,
+        (source, from): (usize, usize),
+        (target, to): (usize, usize),
+        len: usize,
+    ) -> Result<()> {
+        self.alive(source)?;
+        self.alive(target)?;
+        let size = self.read(who, source)?.len();
+        self.check_write(who, target)?;
+        let is_rest = from + len == size && to + len >= self.nodes[target].data.len();
+        let is_unit = |bytes: usize| bytes % PAGE == 0;
+        let fits = from + len <= size && is_unit(from) && is_unit(to) && (is_unit(len) || is_rest);
+        if !fits || source == target && from.abs_diff(to) < len {
+            return Err(FileError::Invalid);
+        }
+        if len == 0 {
+            return Ok(());
+        }
+        let copied = self.nodes[source].data[from..from + len].to_vec();
+        let pages = from / PAGE..(from + len).div_ceil(PAGE);
+        let pages: Vec<_> = self.nodes[source].pages.range(pages).copied().collect();
+        let node = &mut self.nodes[target];
+        node.data.resize(node.data.len().max(to + len), 0);
+        node.data[to..to + len].copy_from_slice(&copied);
+        let replaced = to / PAGE..(to + len).div_ceil(PAGE);
+        node.pages.retain(|page| !replaced.contains(page));
+        let moved = |page| page - from / PAGE + to / PAGE;
+        node.pages.extend(pages.into_iter().map(moved));
+        node.changes += 1;
+        drop_set_id(who, node);
+        Ok(())
+    }
+
+    /// The extended attributes that the caller may read.
+    pub fn xattrs(&self, who: &Caller<'_>, file: usize) -> Result<&BTreeMap<usize, Vec<u8>>> {
+        let node = self.alive(file)?;
+        if matches!(node.kind, Kind::File | Kind::Directory) {
+            allow(may(who, node, 'r'))?;
+        }
+        Ok(&node.xattrs)
+    }
+
+    pub fn xattr(&self, who: &Caller<'_>, file: usize, name: usize) -> Result<&[u8]> {
+        let value = self.xattrs(who, file)?.get(&name);
+        value.map(|value| &value[..]).ok_or(FileError::NoXattr)
+    }
+
+    pub fn set_xattr(
+        &mut self,
+        who: &Caller<'_>,
+        file: usize,
+        (name, value): (usize, Vec<u8>),
+        mode: XattrMode,
+    ) -> Result<()> {
+        let xattrs = &mut self.xattrs_mut(who, file)?.xattrs;
+        match (mode, xattrs.contains_key(&name)) {
+            (XattrMode::Create, true) => return Err(FileError::Exists),
+            (XattrMode::Replace, false) => return Err(FileError::NoXattr),
+            _ => {}
+        }
+        xattrs.insert(name, value);
+        self.nodes[file].changes += 1;
+        Ok(())
+    }
+
+    pub fn remove_xattr(&mut self, who: &Caller<'_>, file: usize, name: usize) -> Result<()> {
+        let removed = self.xattrs_mut(who, file)?.xattrs.remove(&name);
+        removed.ok_or(FileError::NoXattr)?;
+        self.nodes[file].changes += 1;
+        Ok(())
+    }
+
+    fn xattrs_mut(&mut self, who: &Caller<'_>, file: usize) -> Result<&mut Node> {
+        let node = self.alive(file)?;
+        let is_sticky = node.kind == Kind::Directory && node.mode & 0o1000 != 0;
+        match node.kind {
+            Kind::File | Kind::Directory if !is_sticky || owns(who, node) => {
+                allow(may(who, node, 'w'))?;
+            }
+            _ => return Err(FileError::NotOwner),
+        }
+        Ok(&mut self.nodes[file])
     }
 
     pub fn set(&mut self, who: &Caller<'_>, file: usize, changes: &Changes) -> Result<()> {
@@ -426,6 +534,7 @@ fn node(kind: Kind, mode: u16, uid: u32, gid: u32, parent: usize) -> Node {
         data: Vec::new(),
         pages: BTreeSet::new(),
         entries: BTreeMap::new(),
+        xattrs: BTreeMap::new(),
         parent,
         verifier: None,
     }

@@ -53,6 +53,40 @@ C
   tcc -o /usr/bin/locker /tmp/locker.c
 }
 
+# xattr_up: builds `xattr`: xattr get|rm FILE NAME, xattr set|create|replace FILE NAME VALUE, xattr fill FILE NAME LENGTH, xattr ls FILE.
+xattr_up() {
+  cat > /tmp/xattr.c << 'C'
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/xattr.h>
+static char bytes[1 << 17];
+int main(int count, char **words) {
+  const char *verb = words[1], *file = words[2];
+  long done = -1, at;
+  size_t length;
+  if (!strcmp(verb, "get")) {
+    done = getxattr(file, words[3], bytes, sizeof bytes);
+    if (done >= 0) printf("%.*s\n", (int)done, bytes);
+  } else if (!strcmp(verb, "rm")) {
+    done = removexattr(file, words[3]);
+  } else if (!strcmp(verb, "ls")) {
+    done = listxattr(file, bytes, sizeof bytes);
+    for (at = 0; at < done; at += strlen(bytes + at) + 1) puts(bytes + at);
+  } else if (!strcmp(verb, "fill")) {
+    length = strtoul(words[4], 0, 10);
+    memset(bytes, 'f', length);
+    done = setxattr(file, words[3], bytes, length, 0);
+  } else {
+    done = setxattr(file, words[3], words[4], strlen(words[4]), !strcmp(verb, "create") ? 1 : !strcmp(verb, "replace") ? 2 : 0);
+  }
+  if (done < 0) perror(file);
+  return done < 0;
+}
+C
+  tcc -o /usr/bin/xattr /tmp/xattr.c
+}
+
 # lock_held r|w OFFSET LENGTH FILE: by a program in the background.
 lock_held() {
   : > /tmp/held

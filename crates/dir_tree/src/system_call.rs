@@ -1,0 +1,4 @@
+//! System calls that have no safe interface.
+
+pub(crate) mod clone;
+pub(crate) mod handle;
