@@ -1,14 +1,15 @@
-# pynfs 4.1 against a share of each kind. The variable RAMPORT_PYNFS names a checkout (https://github.com/kofemann/pynfs) in which
+# pynfs 4.0 and 4.1 against a share of each kind. The variable RAMPORT_PYNFS names a checkout (https://github.com/kofemann/pynfs) in which
 # `python3 setup.py build` was called. Each share has a daemon of its own, since pynfs gives its clients the same names in each run; as tests
-# wait for leases to expire, both run at once, for some 10 minutes. The tests that fail are those of pynfs-failures, and no others.
+# wait for leases to expire, all run at once, for less than half an hour. The tests that fail are those of pynfs-failures and pynfs-failures-4.0,
+# and no others.
 # shellcheck shell=bash disable=SC2154 # `run` sets what is not here
 
 # served DIRECTORY COMMAND…: the command's daemon is the one whose files are in the directory.
 served() { RAMPORT_SOCKET=$1/socket "$RAMPORT" "${@:2}"; }
 
-# tested KIND OPTION…: all of pynfs against a share of this kind, in a daemon of its own.
+# tested MINOR KIND OPTION…: all of pynfs for this minor version against a share of this kind, in a daemon of its own.
 tested() {
-    local kind=$1 at=$WORK/pynfs-$1 server port
+    local minor=$1 kind=$2 at=$WORK/pynfs-$1-$2 server port
     mkdir "$at" "$at/files"
     "$RAMPORT" serve --memory 1G --cores 1 --state "$at/state" --socket "$at/socket" --log-level warn --nfs 127.0.0.1:0 2>> "$WORK/log" &
     server=$!
@@ -17,9 +18,9 @@ tested() {
         served "$at" capacity > /dev/null 2>&1 && break
         sleep 0.05
     done
-    served "$at" share create db --kind "$kind" "${@:2}" --options insecure,no_root_squash > /dev/null
+    served "$at" share create db --kind "$kind" "${@:3}" --options insecure,no_root_squash > /dev/null
     port=$(served "$at" --json portal ls | jq -r '.[].url | sub(".*:"; "")')
-    (cd "$PYNFS/nfs4.1" && python3 testserver.py "127.0.0.1:$port/db" --maketree --minorversion=1 --json="$at/results" all) \
+    (cd "$PYNFS/nfs4.$minor" && python3 testserver.py "127.0.0.1:$port/db" --maketree --minorversion="$minor" --json="$at/results" all) \
         > "$at/out" 2>&1 || true
     trap - EXIT
     kill "$server"
@@ -27,18 +28,23 @@ tested() {
 }
 
 [ -d "$PYNFS/nfs4.1" ] || fail "set RAMPORT_PYNFS to a checkout of pynfs"
-tested ramfs &
-runs=("$!")
-tested dir --path "$WORK/pynfs-dir/files" &
-runs+=("$!")
+runs=()
+for minor in 0 1; do
+    tested "$minor" ramfs &
+    runs+=("$!")
+    tested "$minor" dir --path "$WORK/pynfs-$minor-dir/files" &
+    runs+=("$!")
+done
 for at in "${runs[@]}"; do
     wait "$at" || fail "pynfs could not be run"
 done
-for kind in ramfs dir; do
-    at=$WORK/pynfs-$kind
+for run in 0-ramfs 0-dir 1-ramfs 1-dir; do
+    at=$WORK/pynfs-$run
+    failures=pynfs-failures
+    [ "${run%-*}" = 1 ] || failures=pynfs-failures-4.0
     [ -s "$at/results" ] || fail "pynfs gave no results: $(tail -n 20 "$at/out")"
-    sed '/^#/d; s/ .*//' pynfs-failures | sort > "$at/expected"
+    sed '/^#/d; s/ .*//' "$failures" | sort > "$at/expected"
     jq -r '.testcase[] | select(.failure) | .code' "$at/results" | sort > "$at/failed"
-    diff -u "$at/expected" "$at/failed" >&2 || fail "kind $kind: other tests of pynfs fail than pynfs-failures lists"
-    echo "nfs: pynfs 4.1, kind $kind: $(jq -r '"\(.tests - .skipped - .failures) of \(.tests - .skipped) pass"' "$at/results")"
+    diff -u "$at/expected" "$at/failed" >&2 || fail "$run: other tests of pynfs fail than $failures lists"
+    echo "nfs: pynfs 4.$run: $(jq -r '"\(.tests - .skipped - .failures) of \(.tests - .skipped) pass"' "$at/results")"
 done

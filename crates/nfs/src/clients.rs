@@ -1,7 +1,12 @@
 //! What clients hold: of NFS version 4 client IDs, sessions with their slots, opens, byte-range locks, leases; of NLM, the lock
 //! protocol beside version 3, byte-range locks.
 //!
-//! Read first: RFC 8881 sections 2.4, 2.10.6, 8, 9 and 18.35 to 18.37.
+//! Read first: RFC 8881 sections 2.4, 2.10.6, 8, 9 and 18.35 to 18.37; RFC 7530 section 9 for minor version 0.
+//!
+//! Opens, locks, leases and reclaiming are the same for all minor versions. What differs is how a client is known and how its
+//! requests are executed once: by sessions (`exchange`, `slots`) since minor version 1, by the numbers of its open-owners and
+//! lock-owners (`owned`, `owners`) in minor version 0. In the diagram SETCLIENTID then stands for EXCHANGE_ID,
+//! SETCLIENTID_CONFIRM for CREATE_SESSION, and any operation with a client ID or a state ID for SEQUENCE.
 //!
 //! ```text
 //!            EXCHANGE_ID               CREATE_SESSION             DESTROY_CLIENTID, or no SEQUENCE for LEASE
@@ -16,6 +21,8 @@ mod files;
 mod locks;
 mod nlm;
 mod opens;
+mod owned;
+mod owners;
 mod reclaim;
 mod slots;
 mod stateid;
@@ -29,16 +36,19 @@ pub(crate) use exchange::Exchange;
 pub(crate) use locks::{Locker, Refused};
 pub use nlm::Grant;
 pub(crate) use nlm::{Locked, NlmCaller};
+pub(crate) use owned::Requester;
+pub(crate) use owners::{BegunRequest, Executed, Numbered};
 pub use reclaim::ClientRecord;
 pub(crate) use slots::{
-    Begun, ChannelLimits, HEAD_BYTES_MAX, MESSAGE_BYTES_MAX, NewSession, Request, SessionId,
-    SlotId, SlotRequest, TRANSFER_BYTES_MAX,
+    Begun, ChannelLimits, HEAD_BYTES_MAX, MESSAGE_BYTES_MAX, NewSession, OPERATIONS_MAX, Request,
+    SessionId, SlotId, SlotRequest, TRANSFER_BYTES_MAX,
 };
 pub(crate) use stateid::{StateId, StateUse};
 
 use crate::status4::Status4;
 use files::FileState;
 use nlm::{NlmClient, PendingGrant};
+use owners::Owners;
 use reclaim::Reclaims;
 use slots::Session;
 use stateid::State;
@@ -59,6 +69,8 @@ pub struct Clients {
     start: u32,
     /// The lower half of the last client ID.
     last: u32,
+    /// The lower half of the last verifier of SETCLIENTID.
+    last_verifier: u32,
     clients: BTreeMap<u64, Client>,
     /// Clients of NLM with locks, or that wait for locks. Their IDs differ from those of version 4.
     lockers: BTreeMap<u64, NlmClient>,
@@ -79,9 +91,9 @@ pub struct Clients {
 /// How long a client keeps its state without a SEQUENCE.
 pub(crate) const LEASE: Duration = Duration::from_secs(90);
 /// Client IDs, confirmed or not.
-const CLIENTS_MAX: usize = 256;
+const CLIENTS_MAX: usize = 2048;
 /// Client IDs of one address, so that it does not keep others out.
-const ADDRESS_CLIENTS_MAX: usize = 64;
+const ADDRESS_CLIENTS_MAX: usize = 1280;
 /// What one client may use of [`Clients::BYTES_MAX`].
 const CLIENT_BYTES_MAX: usize = 4 << 20;
 /// The longest name that a client or an owner gives itself, in bytes (NFS4_OPAQUE_LIMIT).
@@ -111,6 +123,8 @@ struct Client {
     created: Option<NewSession>,
     sessions: BTreeMap<u32, Session>,
     last_session: u32,
+    /// Of a client of minor version 0, which has no sessions: its owners.
+    owners: Option<Owners>,
     /// Opens and locks, by the number in their state IDs.
     states: BTreeMap<u32, State>,
     last_state: u32,
@@ -130,6 +144,7 @@ impl Clients {
         Self {
             start,
             last: 0,
+            last_verifier: 0,
             clients: BTreeMap::new(),
             lockers: BTreeMap::new(),
             grants: BTreeMap::new(),

@@ -189,6 +189,10 @@ fn execute_compound<B: Backend>(
     match outcome {
         Err(_) => Executed::Done(None),
         Ok(Outcome::Done(completed, results)) => Executed::Compound(completed, results),
+        Ok(Outcome::Dropped) => {
+            replies.truncate(begin);
+            Executed::Done(None)
+        }
         Ok(Outcome::Stopped(mut stopped)) => {
             let cost = Cost {
                 export: stopped.export,
@@ -201,8 +205,7 @@ fn execute_compound<B: Backend>(
     }
 }
 
-/// Executes the rest of a compound, or refuses it. Returns the reply as a record, too; `None` if it is not that of a
-/// compound.
+/// Executes the rest of a compound, or refuses it. Returns the reply as a record, too; `None` if there is none.
 pub(crate) fn resume_compound<B: Backend>(
     call: &Call<'_>,
     rest: Rest,
@@ -211,7 +214,7 @@ pub(crate) fn resume_compound<B: Backend>(
 ) -> Option<(Vec<u8>, Completed, Results)> {
     let StoppedCompound { stopped, mut reply } = *rest.downcast().ok()?;
     let mut out = Writer::new(&mut reply);
-    let (completed, results) = v4::resume(call, *stopped, resumption, backend, &mut out);
+    let (completed, results) = v4::resume(call, *stopped, resumption, backend, &mut out)?;
     let len = out.len() - MARK_BYTES;
     out.patch(0, &record_mark(len));
     Some((reply, completed, results))

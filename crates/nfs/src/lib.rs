@@ -1,4 +1,4 @@
-//! NFS: version 3 with MOUNT and NLM, and version 4 (minor versions 1 and 2), over a byte stream and over
+//! NFS: version 3 with MOUNT and NLM, and version 4 (minor versions 0, 1 and 2), over a byte stream and over
 //! queue pairs.
 //!
 //! On the path of a byte this crate stands between a runtime (`net`) and file trees: it cuts a

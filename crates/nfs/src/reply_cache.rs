@@ -66,9 +66,10 @@ pub(crate) enum Known {
     Replied,
 }
 
-/// The longest reply that is kept: RPC header, status, handle, attributes, and two wcc_data take
-/// less.
-pub(crate) const REPLY_LEN_MAX: usize = 288;
+/// The longest reply that is kept. Of version 3, RPC header, status, handle, attributes, and two
+/// wcc_data take less than 288 bytes; of version 4.0, OPEN or CREATE with a handle and the
+/// attributes that Linux asks for take less than 400.
+pub(crate) const REPLY_LEN_MAX: usize = 448;
 /// Replies kept per client: as many calls as a client may have in flight at once when it loses its
 /// connection.
 const CLIENT_ENTRIES_MAX: usize = 256;
@@ -127,22 +128,23 @@ impl ReplyCache {
         Known::New
     }
 
-    /// Keeps the reply to a call that was new. A longer reply than any procedure's is forgotten.
+    /// Keeps the reply to a call that was new. A call whose reply is longer than any usual one is
+    /// forgotten, as if it had not been made.
     pub(crate) fn finish(&mut self, client: IpAddr, key: CallKey, reply: &[u8]) {
         let Some(known) = self.clients.get_mut(&client) else {
             return;
         };
         // The newest, since an older one with the same key has expired.
-        let found = known
-            .entries
-            .iter_mut()
-            .rev()
-            .find(|entry| entry.key == key);
-        if let Some(entry) = found
-            && let Some(room) = entry.reply.get_mut(..reply.len())
-        {
+        let Some(at) = known.entries.iter().rposition(|entry| entry.key == key) else {
+            return;
+        };
+        let entry = &mut known.entries[at];
+        if let Some(room) = entry.reply.get_mut(..reply.len()) {
             room.copy_from_slice(reply);
             entry.reply_len = Some(reply.len() as u16);
+        } else {
+            known.entries.remove(at);
+            self.entries -= 1;
         }
     }
 

@@ -38,17 +38,22 @@ pub(crate) enum Status4 {
     Delay = 10_008,
     Same = 10_009,
     Denied = 10_010,
+    Expired = 10_011,
     Locked = 10_012,
     Grace = 10_013,
     ShareDenied = 10_015,
     ClientIdInUse = 10_017,
+    Resource = 10_018,
     NoFileHandle = 10_020,
     MinorVersionMismatch = 10_021,
     StaleClientId = 10_022,
+    StaleStateId = 10_023,
     OldStateId = 10_024,
     BadStateId = 10_025,
+    BadSequence = 10_026,
     NotSame = 10_027,
     SymbolicLink = 10_029,
+    NoSavedHandle = 10_030,
     AttributeNotSupported = 10_032,
     NoGrace = 10_033,
     ReclaimBad = 10_034,
@@ -77,6 +82,32 @@ pub(crate) enum Status4 {
     UnionNotSupported = 10_090,
     NoXattr = 10_095,
     XattrTooBig = 10_096,
+}
+
+impl Status4 {
+    /// Whether a request of an owner with this status takes its number (RFC 7530 section 9.1.7). After the other errors the
+    /// client uses the number again.
+    pub(crate) const fn counts_for_owner(self) -> bool {
+        !matches!(
+            self,
+            Self::StaleClientId
+                | Self::StaleStateId
+                | Self::BadStateId
+                | Self::BadSequence
+                | Self::BadXdr
+                | Self::Resource
+                | Self::NoFileHandle
+        )
+    }
+
+    /// The status that minor version 0 has instead of one that came later (RFC 7530 section 13.1).
+    pub(crate) const fn of_version_0(self) -> Self {
+        match self {
+            Self::WrongType => Self::Invalid,
+            Self::ReplyTooBig | Self::TooManyOperations => Self::Resource,
+            status => status,
+        }
+    }
 }
 
 impl From<Malformed> for Status4 {

@@ -7,6 +7,7 @@ pub mod locks;
 mod peer;
 mod rdma;
 mod server;
+pub mod version0;
 
 #[cfg(test)]
 pub(crate) use peer::record;

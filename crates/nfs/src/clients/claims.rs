@@ -35,6 +35,34 @@ impl ShareModes {
         self.access & other.deny != 0 || self.deny & other.access != 0
     }
 
+    /// Its bit in a set of modes.
+    pub(super) const fn bit(self) -> u16 {
+        1 << (self.access << 2 | self.deny)
+    }
+
+    /// Those of a set of modes that this mode contains.
+    pub(super) fn contained_in(self, modes: u16) -> u16 {
+        let all = (0..16).map(|number| Self {
+            access: number >> 2,
+            deny: number & 3,
+        });
+        let contained = all.filter(|mode| self.contains(*mode));
+        contained.fold(0, |bits, mode| bits | mode.bit()) & modes
+    }
+
+    /// Whether this is what several of a set of modes are together.
+    pub(super) fn is_union_of(self, modes: u16) -> bool {
+        let contained = self.contained_in(modes);
+        let (mut access, mut deny) = (0, 0);
+        for number in 0..16_u8 {
+            if contained & 1 << number != 0 {
+                access |= number >> 2;
+                deny |= number & 3;
+            }
+        }
+        self == Self { access, deny }
+    }
+
     pub(super) const fn with(self, other: Self) -> Self {
         Self {
             access: self.access | other.access,
@@ -134,5 +162,36 @@ impl LockRange {
             last: self.last,
         });
         front.into_iter().chain(back)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mode_is_the_union_of_some_that_were_opened_or_not() {
+        let mode = |access, deny| ShareModes { access, deny };
+        let set = |modes: &[ShareModes]| modes.iter().fold(0, |set, mode| set | mode.bit());
+        let both = set(&[mode(3, 0)]);
+        assert!(mode(3, 0).is_union_of(both));
+        assert!(!mode(1, 0).is_union_of(both));
+        let parts = set(&[mode(1, 0), mode(2, 1), mode(3, 3)]);
+        for (asked, expected) in [
+            (mode(1, 0), true),
+            (mode(2, 1), true),
+            (mode(3, 1), true),
+            (mode(3, 3), true),
+            (mode(3, 0), false),
+            (mode(2, 0), false),
+            (mode(1, 1), false),
+            (mode(3, 2), false),
+        ] {
+            assert_eq!(asked.is_union_of(parts), expected, "{asked:?}");
+        }
+        assert_eq!(
+            mode(3, 1).contained_in(parts),
+            set(&[mode(1, 0), mode(2, 1)])
+        );
     }
 }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Instant;
 
+use super::owners::Owners;
 use super::slots::{ChannelLimits, NewSession, SESSIONS_MAX, Session, SessionId};
 use super::{ADDRESS_CLIENTS_MAX, CLIENTS_MAX, Client, Clients, LEASE, Principal};
 use crate::status4::Status4;
@@ -20,6 +21,8 @@ pub(crate) struct Exchange<'a> {
     pub(crate) verifier: [u8; 8],
     /// EXCHGID4_FLAG_UPD_CONFIRMED_REC_A: a client ID is to be confirmed already.
     pub(crate) is_update: bool,
+    /// SETCLIENTID: the client is one of minor version 0, which has owners instead of sessions.
+    pub(crate) has_owners: bool,
 }
 
 /// What EXCHANGE_ID returns.
@@ -44,9 +47,7 @@ impl Clients {
         exchange: &Exchange<'_>,
     ) -> Result<Exchanged, Status4> {
         self.expire(now);
-        let address = exchange.principal.address;
-        let confirmed = self.find(exchange.owner, address, true);
-        let Some(id) = confirmed else {
+        let Some(id) = self.find(exchange, true) else {
             if exchange.is_update {
                 // Case 7.
                 return Err(Status4::NotFound);
@@ -86,11 +87,13 @@ impl Clients {
     }
 
     /// The client ID of an owner at an address. Machines that have the same name are different
-    /// clients, and so is a machine that connects from another of its addresses.
-    fn find(&self, owner: &[u8], address: IpAddr, is_confirmed: bool) -> Option<u64> {
+    /// clients, and so are a machine that connects from another of its addresses, and its clients of
+    /// minor version 0 and of later ones.
+    fn find(&self, exchange: &Exchange<'_>, is_confirmed: bool) -> Option<u64> {
         let is_it = |client: &Client| {
-            *client.owner == *owner
-                && client.principal.address == address
+            *client.owner == *exchange.owner
+                && client.principal.address == exchange.principal.address
+                && client.owners.is_some() == exchange.has_owners
                 && client.is_confirmed == is_confirmed
         };
         let found = self.clients.iter().find(|(_, client)| is_it(client));
@@ -100,9 +103,7 @@ impl Clients {
     /// Adds an unconfirmed client ID, replacing another of the same owner.
     fn add_client(&mut self, now: Instant, exchange: &Exchange<'_>) -> Result<Exchanged, Status4> {
         let address = exchange.principal.address;
-        if let Some(other) = self.find(exchange.owner, address, false) {
-            self.remove_client(other);
-        }
+        self.forget_unconfirmed(exchange);
         let is_near = |client: &&Client| client.principal.address == address;
         if self.clients.values().filter(is_near).count() >= ADDRESS_CLIENTS_MAX {
             self.make_room(Some(address))?;
@@ -124,6 +125,7 @@ impl Clients {
                 created: None,
                 sessions: BTreeMap::new(),
                 last_session: 0,
+                owners: exchange.has_owners.then(Owners::default),
                 states: BTreeMap::new(),
                 last_state: 0,
                 ranges: 0,
@@ -147,14 +149,24 @@ impl Clients {
         })
     }
 
+    /// Removes the client ID that an owner has not confirmed.
+    pub(super) fn forget_unconfirmed(&mut self, exchange: &Exchange<'_>) {
+        if let Some(other) = self.find(exchange, false) {
+            self.remove_client(other);
+        }
+    }
+
     /// Removes the oldest client ID, of an address or of all, that was not confirmed, so that a flood of EXCHANGE_ID keeps
-    /// nobody out.
+    /// nobody out. If all were confirmed, one of minor version 0 that holds nothing and has nothing to reclaim is removed: its
+    /// client gets another.
     fn make_room(&mut self, address: Option<IpAddr>) -> Result<(), Status4> {
-        let unconfirmed = self.clients.iter().filter(|(_, client)| {
-            !client.is_confirmed
+        let is_grace = self.waits_for_reclaims();
+        let removable = self.clients.iter().filter(|(_, client)| {
+            let holds_nothing = client.owners.is_some() && client.states.is_empty() && !is_grace;
+            (!client.is_confirmed || holds_nothing)
                 && address.is_none_or(|address| client.principal.address == address)
         });
-        let oldest = unconfirmed.min_by_key(|(_, client)| client.lease_end);
+        let oldest = removable.min_by_key(|(_, client)| (client.is_confirmed, client.lease_end));
         let (&id, _) = oldest.ok_or(Status4::Delay)?;
         self.remove_client(id);
         Ok(())
@@ -170,7 +182,9 @@ impl Clients {
     ) -> Result<NewSession, Status4> {
         self.expire(now);
         let start = self.start;
-        let client = self.clients.get_mut(&id).ok_or(Status4::StaleClientId)?;
+        let client = self.clients.get_mut(&id);
+        let client = client.filter(|client| client.owners.is_none());
+        let client = client.ok_or(Status4::StaleClientId)?;
         // Another user of a client that is confirmed may create sessions, but nobody at another address.
         let is_same_address = client.principal.address == principal.address;
         if !is_same_address || !client.is_confirmed && client.principal != principal {
@@ -210,10 +224,17 @@ impl Clients {
     }
 
     /// Confirms a client ID, and removes the one that its owner had before it restarted.
-    fn confirm(&mut self, id: u64) {
-        let client = self.clients.get(&id);
-        let before =
-            client.and_then(|client| self.find(&client.owner, client.principal.address, true));
+    pub(super) fn confirm(&mut self, id: u64) {
+        let before = self.clients.get(&id).and_then(|client| {
+            let exchange = Exchange {
+                principal: client.principal,
+                owner: &client.owner,
+                verifier: client.verifier,
+                is_update: false,
+                has_owners: client.owners.is_some(),
+            };
+            self.find(&exchange, true)
+        });
         if let Some(before) = before {
             self.remove_client(before);
         }
@@ -240,7 +261,7 @@ impl Clients {
     /// DESTROY_CLIENTID.
     pub(crate) fn destroy_client(&mut self, principal: Principal, id: u64) -> Result<(), Status4> {
         let client = self.clients.get(&id).ok_or(Status4::StaleClientId)?;
-        if client.principal.address != principal.address {
+        if client.principal.address != principal.address || client.owners.is_some() {
             return Err(Status4::StaleClientId);
         }
         if !client.is_unused() {

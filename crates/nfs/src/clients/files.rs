@@ -24,7 +24,10 @@ pub(super) struct FileState {
 pub(super) struct Open {
     pub(super) holder: Holder,
     pub(super) owner: Box<[u8]>,
+    /// What it is open for.
     pub(super) modes: ShareModes,
+    /// The modes that these consist of: those of each OPEN, as a set.
+    pub(super) opened: u16,
 }
 
 /// A lock owner.
@@ -105,7 +108,7 @@ impl FileState {
     /// Whether a state is an open for writing, or the locks of one.
     pub(super) fn may_write(&self, client: u64, number: u32, kind: StateKind) -> bool {
         let open = match kind {
-            StateKind::Open => Some(number),
+            StateKind::Open | StateKind::Unconfirmed => Some(number),
             StateKind::Locks => self
                 .lockers
                 .iter()

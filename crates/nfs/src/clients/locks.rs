@@ -6,6 +6,7 @@ use super::Clients;
 use super::claims::{Conflict, FileKey, LockKind, LockRange, ShareModes};
 use super::files::FileLocker;
 use super::opens::state_bytes;
+use super::owners::OwnerKind;
 use super::stateid::{State, StateId, StateKind};
 use crate::status4::Status4;
 
@@ -160,6 +161,9 @@ impl Clients {
         self.charge(client, state_bytes(owner), Status4::ServerFault)?;
         let holder = self.client_mut(client)?;
         let number = holder.next_state();
+        if let Some(owners) = &mut holder.owners {
+            owners.count_state(OwnerKind::Locks, owner);
+        }
         holder.states.insert(
             number,
             State {
@@ -178,13 +182,15 @@ impl Clients {
 
     /// Removes a lock owner with its locks.
     pub(super) fn remove_locker(&mut self, client: u64, key: &FileKey, number: u32) {
-        let (mut bytes, mut ranges) = (0, 0);
+        let mut ranges = 0;
         if let Some(file) = self.files.get_mut(key) {
-            let owner = file.owner_of((client, number));
-            bytes = owner.map_or(0, state_bytes);
+            let owner: Option<Box<[u8]>> = file.owner_of((client, number)).map(Into::into);
             ranges = file.remove_locker(client, number);
+            if let Some(owner) = owner {
+                self.discharge(client, state_bytes(&owner));
+                self.end_state(client, OwnerKind::Locks, (&owner, number));
+            }
         }
-        self.discharge(client, bytes);
         if let Some(holder) = self.clients.get_mut(&client) {
             holder.ranges -= ranges;
             holder.states.remove(&number);

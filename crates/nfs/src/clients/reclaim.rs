@@ -7,11 +7,12 @@
 //! ```
 //!
 //! A record says that a client may hold state. It is made when the client has sent RECLAIM_COMPLETE, before which the client
-//! opens nothing, and removed with the client. Records that nobody has claimed are removed when the grace period ends: what
-//! their clients held may be others' from then on. The program saves the records after each change
-//! ([`Clients::records`]), and an open or lock of files that outlive it is answered only when the changes before are saved.
+//! opens nothing, or with the first open of a client of minor version 0, which never says that it is done. It is removed with
+//! the client. Records that nobody has claimed are removed when the grace period ends: what their clients held may be others'
+//! from then on. The program saves the records after each change ([`Clients::records`]), and an open or lock of files that
+//! outlive it is answered only when the changes before are saved.
 //!
-//! Read first: RFC 8881 sections 8.4.2, 8.4.3 and 18.51.
+//! Read first: RFC 8881 sections 8.4.2, 8.4.3 and 18.51; RFC 7530 section 9.6.2.
 
 use std::net::IpAddr;
 use std::time::Instant;
@@ -97,9 +98,15 @@ impl Clients {
         true
     }
 
+    /// Whether a client is expected to reclaim something.
+    pub(super) const fn waits_for_reclaims(&self) -> bool {
+        !self.reclaims.records.is_empty()
+    }
+
     /// Whether a client may reclaim opens and locks of files that outlive the program.
     pub(crate) fn check_reclaim(&mut self, now: Instant, client: u64) -> Result<(), Status4> {
-        if !self.is_in_grace(now) || self.client_mut(client)?.is_reclaim_complete {
+        let is_done = self.client_mut(client)?.is_reclaim_complete;
+        if is_done || !self.is_in_grace(now) {
             return Err(Status4::NoGrace);
         }
         let client = self.clients.get(&client).ok_or(Status4::StaleClientId)?;
@@ -120,6 +127,17 @@ impl Clients {
         self.reclaims.number += 1;
         self.end_reclaim(id, |_, _| true);
         Ok(())
+    }
+
+    /// A client has opened a file.
+    pub(super) fn note_open(&mut self, id: u64) {
+        let owners = self
+            .clients
+            .get_mut(&id)
+            .and_then(|client| client.owners.as_mut());
+        if owners.is_some_and(|owners| !std::mem::replace(&mut owners.has_opened, true)) {
+            self.reclaims.number += 1;
+        }
     }
 
     /// A client has confirmed its ID. If it has restarted, too, it has nothing to reclaim.
@@ -158,6 +176,7 @@ impl Clients {
 impl Client {
     /// Whether it may hold state that outlives the program.
     fn is_recorded(&self) -> bool {
-        self.is_confirmed && self.is_reclaim_complete
+        let has_opened = self.owners.as_ref().is_some_and(|owners| owners.has_opened);
+        self.is_confirmed && (self.is_reclaim_complete || has_opened)
     }
 }

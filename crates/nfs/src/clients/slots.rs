@@ -130,7 +130,7 @@ pub(crate) const HEAD_BYTES_MAX: usize = 28 + 4 + 4 + 4 + 44 + 4;
 /// The longest kept reply. That of OPEN with attributes takes some 700 bytes.
 const KEPT_BYTES_MAX: u32 = 2048;
 /// Operations of a compound.
-const OPERATIONS_MAX: u32 = 64;
+pub(crate) const OPERATIONS_MAX: u32 = 64;
 /// Slots of a session.
 const SLOTS_MAX: u32 = 64;
 /// Sessions of a client. Linux uses one.

@@ -29,6 +29,8 @@ pub(super) struct State {
 pub(super) enum StateKind {
     /// An open.
     Open,
+    /// An open that OPEN_CONFIRM has not confirmed, in minor version 0. Nothing else can be done with it.
+    Unconfirmed,
     /// Locks.
     Locks,
 }
@@ -86,6 +88,16 @@ impl StateId {
         out.u32(self.other.1);
     }
 
+    /// Whether it stands for no state of a client, as those whose other field is zeros or ones.
+    pub(crate) const fn is_special(self) -> bool {
+        matches!(self.other, (0, 0) | (u64::MAX, u32::MAX))
+    }
+
+    /// The client.
+    pub(super) const fn client(self) -> u64 {
+        self.other.0
+    }
+
     /// The client's number of the state, if the state is the client's.
     pub(super) fn number_of(self, client: u64) -> Result<u32, Status4> {
         let (owner, number) = self.other;
@@ -111,10 +123,12 @@ impl Client {
     /// How many of its states are opens.
     pub(super) fn opens(&self) -> usize {
         let states = self.states.values();
-        states.filter(|state| state.kind == StateKind::Open).count()
+        states
+            .filter(|state| state.kind != StateKind::Locks)
+            .count()
     }
 
-    /// The state that a state ID names, if its sequence is the present one or 0.
+    /// The state that a state ID names, if its sequence is the present one, or 0 since minor version 1.
     pub(super) fn state_mut(
         &mut self,
         client: u64,
@@ -122,19 +136,28 @@ impl Client {
     ) -> Result<(u32, &mut State), Status4> {
         let number = id.number_of(client)?;
         let state = self.states.get_mut(&number).ok_or(Status4::BadStateId)?;
-        // Sequences wrap around from the largest to 1.
-        let behind = state.sequence.wrapping_sub(id.sequence);
-        match id.sequence {
-            0 => {}
-            _ if behind == 0 => {}
-            _ if behind <= u32::MAX / 2 => return Err(Status4::OldStateId),
-            _ => return Err(Status4::BadStateId),
+        if state.kind == StateKind::Unconfirmed {
+            return Err(Status4::BadStateId);
+        }
+        if id.sequence != 0 || self.owners.is_some() {
+            state.check(id)?;
         }
         Ok((number, state))
     }
 }
 
 impl State {
+    /// Checks that a state ID has the present sequence.
+    pub(super) const fn check(&self, id: StateId) -> Result<(), Status4> {
+        // Sequences wrap around from the largest to 1.
+        let behind = self.sequence.wrapping_sub(id.sequence);
+        match behind {
+            0 => Ok(()),
+            1..=0x7fff_ffff => Err(Status4::OldStateId),
+            _ => Err(Status4::BadStateId),
+        }
+    }
+
     /// Counts a change of the state.
     pub(super) fn advance(&mut self) {
         self.sequence = self.sequence.checked_add(1).unwrap_or(1);
@@ -194,7 +217,7 @@ impl Clients {
         let holder = self.client_mut(client)?;
         let (number, state) = holder.state_mut(client, id)?;
         let key = state.file;
-        if state.kind == StateKind::Open {
+        if state.kind != StateKind::Locks {
             return Err(Status4::LocksHeld);
         }
         let file = self.files.get(&key).ok_or(Status4::BadStateId)?;

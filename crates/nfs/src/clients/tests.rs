@@ -17,6 +17,7 @@ fn exchange(owner: &[u8]) -> Exchange<'_> {
         owner,
         verifier: [0; 8],
         is_update: false,
+        has_owners: false,
     }
 }
 
@@ -47,6 +48,64 @@ fn a_flood_of_client_ids_evicts_only_unconfirmed_ones() {
     }
     assert!(clients.clients.len() <= ADDRESS_CLIENTS_MAX);
     assert_eq!(clients.check_open(id), Ok(()));
+}
+
+fn confirmed_0(clients: &mut Clients, now: Instant, owner: &[u8]) -> Result<u64, Status4> {
+    let exchange = Exchange {
+        has_owners: true,
+        ..exchange(owner)
+    };
+    let set = clients.set_client(now, &exchange)?;
+    clients.confirm_client(now, exchange.principal, set)?;
+    Ok(set.0)
+}
+
+#[test]
+fn idle_owners_are_bounded_and_clients_that_hold_nothing_make_room() {
+    let (mut clients, now) = (Clients::new(1), Instant::now());
+    let id = confirmed_0(&mut clients, now, b"real").expect("room");
+    let modes = ShareModes {
+        access: ShareModes::READ,
+        deny: 0,
+    };
+    let request = |sequence| Numbered {
+        sequence,
+        checksum: sequence,
+    };
+    let begin = |clients: &mut Clients, name: &[u8], sequence| {
+        let opener = Requester::Opener(name);
+        let begun = clients.begin_request(id, opener, request(sequence));
+        let (owner, begun) = begun.expect("room");
+        if begun == BegunRequest::New {
+            let executed = Executed::new(request(sequence), Status4::Ok, vec![7], None);
+            clients.end_request(&owner, executed);
+        }
+        begun
+    };
+    begin(&mut clients, b"busy", 1);
+    clients
+        .open(id, b"busy", FileKey([1; 32]), modes)
+        .expect("room");
+    for number in 0..4000_u32 {
+        begin(&mut clients, &number.to_be_bytes(), 1);
+    }
+    assert!(clients.used_bytes < 1 << 20, "{} bytes", clients.used_bytes);
+    // The newest and those with opens are known, the oldest are not.
+    let is_known = |begun| matches!(begun, BegunRequest::Executed(_));
+    assert!(is_known(begin(&mut clients, b"busy", 1)));
+    assert!(is_known(begin(&mut clients, &3999_u32.to_be_bytes(), 1)));
+    assert!(!is_known(begin(&mut clients, &0_u32.to_be_bytes(), 1)));
+    // Clients that hold nothing are evicted for others, and then those of the address are too many.
+    for number in 0..2 * CLIENTS_MAX as u32 {
+        confirmed_0(&mut clients, now, &number.to_be_bytes()).expect("room");
+    }
+    assert!(clients.clients.len() <= ADDRESS_CLIENTS_MAX);
+    assert_eq!(clients.renew(now, HERE, id), Ok(id));
+    let late = now + LEASE;
+    confirmed_0(&mut clients, late, b"next").expect("room");
+    assert_eq!(clients.clients.len(), 1);
+    assert_eq!(clients.renew(late, HERE, id), Err(Status4::Expired));
+    assert!(clients.files.is_empty());
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The functions of fuzz targets. `cargo test` runs the same functions over the corpora.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use file_tree::FileTree;
 
@@ -9,6 +10,7 @@ use super::compounds::{
     state_id,
 };
 use super::peer::record;
+use super::version0::{OldClient, compound_0};
 use super::{Arguments, Peer, RdmaPeer, TestServer};
 
 /// A stream of bytes to a session, in pieces of a length that the first byte gives. Replies are
@@ -66,6 +68,30 @@ pub fn compounds(tree: Arc<dyn FileTree>, input: &[u8]) {
         }
         assert!(results <= count + 1 && (status != 0 || results == count + 1));
     }
+}
+
+/// Operations of compounds of minor version 0, each behind the number of operations in one byte and the length in two. The
+/// client ID and the state ID of `/db/file`, which is open and confirmed with the number 8, are those of a server's first
+/// client. Every lock and open ends with the client's lease.
+pub fn compounds_0(tree: Arc<dyn FileTree>, input: &[u8]) {
+    let mut server = TestServer::new(tree);
+    let mut client = OldClient::new(&mut server, b"fuzz", 1);
+    client.open(&mut server, b"file", (3, 0));
+    let mut rest = input;
+    while let Some(([count, len @ ..], behind)) = rest.split_first_chunk::<3>() {
+        let len = usize::from(u16::from_be_bytes(*len)).min(behind.len());
+        let (operations, behind) = behind.split_at(len);
+        rest = behind;
+        let count = u32::from(*count);
+        let compound = compound_0(count, &Arguments(operations.to_vec()));
+        let mut reply = client.peer.compound(&mut server, compound);
+        let (status, results) = head(&mut reply);
+        assert!(results <= count && (status != 0 || results == count));
+    }
+    client.peer.now += Duration::from_secs(3600);
+    client.identify(&mut server, 2);
+    let counts = server.count_clients();
+    assert_eq!((counts.opens, counts.locks), (0, 0));
 }
 
 /// Calls of NLM and NSM, each behind the number of its procedure in one byte and the length of its arguments in two. The high

@@ -12,6 +12,7 @@ use crate::testing::compounds::{
     COMPOUND, compound, create_session, exchange, head, open, result, sequenced, skip_sequence,
     state_id,
 };
+use crate::testing::version0::compound_0;
 use crate::testing::{RdmaHeader, RdmaPeer};
 
 /// NFS3ERR_JUKEBOX and NFS4ERR_DELAY.
@@ -287,6 +288,36 @@ fn a_compound_that_lost_its_connection_is_executed_once() {
     let second = peer.compound(server, call);
     assert_eq!(&second.bytes()[4..], &first.bytes()[4..], "the kept reply");
     assert!(slow.folder.join("file").exists());
+}
+
+#[test]
+fn a_compound_of_version_4_0_that_waits_is_executed_once() {
+    let mut slow = Slow::new();
+    // CREATE of a directory, which fails a second time.
+    let create = args().u32(22).opaque(&slow.root).u32(6).u32(2);
+    let create = compound_0(2, &create.opaque(b"new").u32(0).u32(0));
+    let call = crate::testing::record(&create.call(901, COMPOUND, (0, 0)));
+    let Setup { server, peer, .. } = &mut slow.it;
+    peer.send_only(server, &call);
+    peer.receive(server);
+    // The connection is lost, and the call is sent again by another one before it was executed.
+    let mut again = Peer::default();
+    again.send_only(server, &call);
+    again.receive(server);
+    assert_eq!(server.waiting.len(), 2);
+    server.finish(0);
+    peer.wake(server);
+    peer.receive(server);
+    let first = peer.next_reply().expect("a reply");
+    again.finish_waiting(server);
+    let second = again.next_reply().expect("a reply");
+    assert_eq!(second.bytes(), first.bytes());
+    assert_eq!(first.bytes()[24..28], [0; 4]);
+    // And it is not executed after that either.
+    again.send_only(server, &call);
+    again.finish_waiting(server);
+    let third = again.next_reply().expect("a reply");
+    assert_eq!(third.bytes(), first.bytes());
 }
 
 #[test]

@@ -38,16 +38,22 @@ impl Handle {
     /// by its length.
     pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Result<Self, Status>, Malformed> {
         let bytes = reader.opaque(HANDLE_BYTES_MAX)?;
-        Ok(match HandleBytes::ref_from_bytes(bytes) {
-            Ok(handle) => Ok(Self {
-                export: ExportId(handle.export),
-                file: FileId {
-                    number: handle.number.get(),
-                    generation: handle.generation.get(),
-                },
-            }),
+        Ok(match bytes.try_into() {
+            Ok(bytes) => Ok(Self::of_bytes(bytes)),
             Err(_) => Err(Status::BadHandle),
         })
+    }
+
+    /// The handle with these bytes.
+    pub(crate) fn of_bytes(bytes: [u8; 32]) -> Self {
+        let handle: HandleBytes = zerocopy::transmute!(bytes);
+        Self {
+            export: ExportId(handle.export),
+            file: FileId {
+                number: handle.number.get(),
+                generation: handle.generation.get(),
+            },
+        }
     }
 
     /// The bytes of the handle.

@@ -133,6 +133,8 @@ const ALL: Bitmap = Bitmap::of(&[
 ]);
 /// Attributes that only minor version 2 has.
 const OF_2: Bitmap = Bitmap::of(&[CLONE_BLOCK_BYTES, XATTR_SUPPORT]);
+/// Those of minor version 0 (RFC 7530 section 5.6 and 5.7).
+const ALL_OF_0: Bitmap = ALL.up_to(MOUNTED_ON);
 /// The most bytes that fattr4 takes: less than what all attributes take together.
 pub(super) const ATTRIBUTES_BYTES_MAX: usize = 488;
 /// The longest fattr4 that a client sends, in bytes.
@@ -152,9 +154,18 @@ pub(super) struct Subject<'a> {
 }
 
 impl Subject<'_> {
+    /// All attributes that its minor version has here.
+    const fn all(&self) -> Bitmap {
+        match self.minor {
+            MinorVersion::Zero => ALL_OF_0,
+            MinorVersion::One => ALL.without(OF_2),
+            MinorVersion::Two => ALL,
+        }
+    }
+
     /// Writes fattr4 with those of the attributes asked for that there are.
     pub(super) fn write(&self, asked: Bitmap, out: &mut Writer<'_>) {
-        let given = asked.and(self.all()).without(WRITE_ONLY);
+        let given = asked.and(self.all());
         given.write(out);
         let len_at = out.len();
         out.u32(0);
@@ -163,14 +174,6 @@ impl Subject<'_> {
         }
         let len = (out.len() - len_at - 4) as u32;
         out.patch(len_at, &len.to_be_bytes());
-    }
-
-    /// All attributes that its minor version has here.
-    const fn all(&self) -> Bitmap {
-        match self.minor {
-            MinorVersion::One => ALL.without(OF_2),
-            MinorVersion::Two => ALL,
-        }
     }
 
     fn write_value(&self, number: u32, out: &mut Writer<'_>) {
@@ -280,6 +283,16 @@ const NO_LIMITS: TreeLimits = TreeLimits {
     has_xattrs: false,
 };
 
+/// Reads which attributes GETATTR and READDIR ask for. Those that can only be set are invalid (RFC 8881 section 5.5).
+pub(super) fn read_asked(reader: &mut Reader<'_>) -> Result<Bitmap, Status4> {
+    let asked = Bitmap::read(reader)?;
+    if asked.and(WRITE_ONLY).is_empty() {
+        Ok(asked)
+    } else {
+        Err(Status4::Invalid)
+    }
+}
+
 /// Reads fattr4 that a creation or SETATTR sets. Returns the changes and which attributes these are.
 pub(super) fn read_changes(reader: &mut Reader<'_>) -> Result<(AttributeChanges, Bitmap), Status4> {
     let asked = Bitmap::read(reader)?;
@@ -333,6 +346,9 @@ fn read_time_change(reader: &mut Reader<'_>) -> Result<TimeChange, Status4> {
 /// The number of a user or group, which is its name (RFC 8881 section 5.9).
 fn read_owner(reader: &mut Reader<'_>) -> Result<u32, Status4> {
     let name = reader.opaque(OWNER_BYTES_MAX)?;
+    if name.is_empty() {
+        return Err(Status4::Invalid);
+    }
     let digits = std::str::from_utf8(name).ok();
     let digits = digits.filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
     digits

@@ -6,8 +6,8 @@ use crate::xdr::{Malformed, Reader, Writer};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Bitmap(u128);
 
-/// Words of a bitmap that are read. No attribute has a number above 4 × 32.
-const WORDS_MAX: u32 = 16;
+/// Words of a bitmap that are read. No attribute has a number above 4 × 32, but clients may ask for any.
+const WORDS_MAX: u32 = 64;
 /// Stands for all attributes that have no number of their own here. None with this number exists.
 const OTHERS: u32 = 127;
 
@@ -47,6 +47,11 @@ impl Bitmap {
         for at in 0..words {
             out.u32((self.0 >> (32 * at)) as u32);
         }
+    }
+
+    /// Those with this number and smaller ones.
+    pub(super) const fn up_to(self, number: u32) -> Self {
+        Self(self.0 & (u128::MAX >> (u128::BITS - 1 - number)))
     }
 
     pub(super) const fn contains(self, number: u32) -> bool {
@@ -94,7 +99,7 @@ mod tests {
         bytes.extend([0, 0, 0, 1]);
         let read = Bitmap::read(&mut Reader::new(&bytes)).expect("it is short enough");
         assert!(!read.is_empty());
-        let long = [[0, 0, 0, 17], [0; 4]].concat();
+        let long = [[0, 0, 0, 65], [0; 4]].concat();
         assert_eq!(Bitmap::read(&mut Reader::new(&long)), Err(Malformed));
     }
 }

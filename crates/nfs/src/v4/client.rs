@@ -42,8 +42,8 @@ impl<B: Backend> Compound<'_, B> {
         let flags = arguments.u32()?;
         // SP4_NONE is the only protection of state: AUTH_SYS has no more.
         let known = match self.at.minor {
-            MinorVersion::One => KNOWN_FLAGS & !SUPPORTS_FENCE,
             MinorVersion::Two => KNOWN_FLAGS,
+            _ => KNOWN_FLAGS & !SUPPORTS_FENCE,
         };
         if flags & !known != 0 || arguments.u32()? != 0 {
             return Err(Status4::Invalid);
@@ -55,6 +55,7 @@ impl<B: Backend> Compound<'_, B> {
             owner,
             verifier,
             is_update: flags & UPDATE_CONFIRMED != 0,
+            has_owners: false,
         };
         let exchanged = with_clients(self.backend, |clients| clients.exchange(now, &exchange))??;
         out.u64(exchanged.client);

@@ -4,13 +4,14 @@
 
 use std::time::Instant;
 
-use super::operation::{ILLEGAL, Operation};
+use super::operation::{ILLEGAL, Operation, OwnedOperation};
 use super::place::{MinorVersion, Node, Place, key_of, open_place, with_clients};
 use super::skip::reply_bytes;
 use crate::clients::{
-    Begun, ChannelLimits, FileKey, HEAD_BYTES_MAX, Principal, Request, SessionId, SlotId,
-    SlotRequest, StateId,
+    Begun, ChannelLimits, FileKey, HEAD_BYTES_MAX, MESSAGE_BYTES_MAX, OPERATIONS_MAX, Principal,
+    Request, SessionId, SlotId, SlotRequest, StateId,
 };
+use crate::reply_cache::{CallKey, Known};
 use crate::results::Results;
 use crate::rpc::{Call, Credential};
 use crate::status4::Status4;
@@ -21,6 +22,8 @@ use crate::{Backend, Completed, ExportId, Procedure};
 /// A compound that is being executed.
 pub(super) struct Compound<'a, B> {
     pub(super) backend: &'a mut B,
+    /// Its arguments begin with its tag.
+    pub(super) call: &'a Call<'a>,
     pub(super) credential: &'a Credential,
     pub(super) now: Instant,
     /// Whether it stops in front of operations whose tree waits for storage.
@@ -34,12 +37,14 @@ pub(super) struct Progress {
     pub(super) minor: MinorVersion,
     /// The client and its session, in a compound that begins with SEQUENCE.
     sequenced: Option<Sequenced>,
+    /// In minor version 0: what its reply is kept under.
+    pub(super) kept: Option<CallKey>,
     pub(super) current: Slot,
     pub(super) saved: Slot,
     /// Operations behind the present one.
     pub(super) left: u32,
     /// Where in the output the results of the compound begin, and where their number is.
-    begin: usize,
+    pub(super) begin: usize,
     count_at: usize,
     /// The results that were written.
     count: u32,
@@ -62,6 +67,8 @@ pub(crate) enum Outcome {
     Done(Completed, Results),
     /// It has stopped in front of an operation whose tree waits for storage.
     Stopped(Box<Stopped>),
+    /// It has no reply, since another connection executes it.
+    Dropped,
 }
 
 /// A compound that has stopped. What it was to write behind the header of its reply was written as far as it is.
@@ -92,6 +99,10 @@ enum End {
     Done(Status4),
     /// The tree of this export waits for storage.
     Waits(ExportId),
+    /// It was executed before, and the reply of then replaces what was written.
+    Replied,
+    /// Another connection executes it, so it has no reply here.
+    Dropped,
 }
 
 /// The current or the saved file handle, with the state ID that belongs to it.
@@ -154,12 +165,13 @@ pub(crate) fn execute<B: Backend>(
     let minor = MinorVersion::new(minor);
     let mut compound = Compound {
         backend,
+        call,
         credential: &call.credential,
         now,
         stops: true,
         at: Progress::new(minor.unwrap_or(MinorVersion::One), count, out.len()),
     };
-    let start = match compound.start(&mut arguments, len_bytes, out) {
+    let start = match compound.start(minor, &mut arguments, len_bytes, out) {
         Start::Replied => {
             let completed = compound.completed(Status4::Ok);
             return Ok(Outcome::Done(completed, Results::default()));
@@ -184,6 +196,8 @@ pub(crate) fn execute<B: Backend>(
         }
     };
     Ok(match end {
+        End::Replied => Outcome::Done(compound.completed(Status4::Ok), Results::default()),
+        End::Dropped => Outcome::Dropped,
         End::Done(status) => {
             let (completed, results) = compound.end(status, out);
             Outcome::Done(completed, results)
@@ -200,19 +214,20 @@ pub(crate) fn execute<B: Backend>(
 }
 
 /// Executes the rest of a compound that has stopped, in a thread that may wait, or refuses it. `out` has what was
-/// written before.
+/// written before. Returns `None` if there is no reply.
 pub(crate) fn resume<B: Backend>(
     call: &Call<'_>,
     stopped: Stopped,
     resumption: Resumption,
     backend: &mut B,
     out: &mut Writer<'_>,
-) -> (Completed, Results) {
+) -> Option<(Completed, Results)> {
     let all = call.arguments.rest();
     let begin = all.len().saturating_sub(stopped.left_bytes);
     let mut arguments = Reader::new(&all[begin..]);
     let mut compound = Compound {
         backend,
+        call,
         credential: &call.credential,
         now: stopped.now,
         stops: false,
@@ -224,9 +239,11 @@ pub(crate) fn resume<B: Backend>(
             End::Done(status) => status,
             // It does not stop again.
             End::Waits(_) => Status4::ServerFault,
+            End::Replied => return Some((compound.completed(Status4::Ok), Results::default())),
+            End::Dropped => return None,
         },
     };
-    compound.end(status, out)
+    Some(compound.end(status, out))
 }
 
 impl Stopped {
@@ -246,13 +263,18 @@ impl Progress {
         Self {
             minor,
             sequenced: None,
+            kept: None,
             current: Slot::default(),
             saved: Slot::default(),
             left: operations,
             begin,
             count_at: begin,
             count: 0,
-            reply_end: begin + SOLE_REPLY_BYTES_MAX,
+            reply_end: begin
+                + match minor {
+                    MinorVersion::Zero => MESSAGE_BYTES_MAX as usize - HEAD_BYTES_MAX,
+                    _ => SOLE_REPLY_BYTES_MAX,
+                },
             kept_end: None,
             main: None,
             bytes_in: 0,
@@ -266,11 +288,12 @@ impl<B: Backend> Compound<'_, B> {
     /// Checks the first operation. A SEQUENCE is taken.
     fn start(
         &mut self,
+        minor: Option<MinorVersion>,
         arguments: &mut Reader<'_>,
         len_bytes: usize,
         out: &mut Writer<'_>,
     ) -> Start {
-        if self.at.left == 0 {
+        if self.at.left == 0 || minor.is_none() {
             return Start::Run;
         }
         let mut first = *arguments;
@@ -278,8 +301,12 @@ impl<B: Backend> Compound<'_, B> {
             return Start::Failed(ILLEGAL, Status4::BadXdr);
         };
         match Operation::new(number, self.at.minor) {
-            Operation::Sequence => {}
             Operation::Illegal => return Start::Failed(ILLEGAL, Status4::IllegalOperation),
+            _ if self.at.minor == MinorVersion::Zero && self.at.left > OPERATIONS_MAX => {
+                return Start::Failed(number, Status4::Resource);
+            }
+            _ if self.at.minor == MinorVersion::Zero => return Start::Run,
+            Operation::Sequence => {}
             sole if sole.needs_no_session() && self.at.left == 1 => return Start::Run,
             sole if sole.needs_no_session() => {
                 return Start::Failed(number, Status4::NotOnlyOperation);
@@ -364,6 +391,11 @@ impl<B: Backend> Compound<'_, B> {
             {
                 return End::Waits(export);
             }
+            match self.begin_once(*arguments, out) {
+                Known::New => {}
+                Known::Replied => return End::Replied,
+                Known::InProgress => return End::Dropped,
+            }
             self.at.left -= 1;
             self.at.count += 1;
             let status = self.run_one(arguments, out);
@@ -377,7 +409,9 @@ impl<B: Backend> Compound<'_, B> {
     /// The export whose tree the next operation has to wait for, if there is one.
     fn waits_for(&mut self, mut arguments: Reader<'_>) -> Option<ExportId> {
         // A repeated request whose reply was not kept is refused.
-        self.at.sequenced?.slot?;
+        if self.at.minor != MinorVersion::Zero {
+            self.at.sequenced?.slot?;
+        }
         let operation = Operation::new(arguments.u32().ok()?, self.at.minor);
         match (operation, self.at.current.node) {
             (Operation::PutFh, _) => {
@@ -414,12 +448,18 @@ impl<B: Backend> Compound<'_, B> {
     fn refuse_next(&mut self, arguments: &mut Reader<'_>, out: &mut Writer<'_>) -> Status4 {
         let number = arguments.u32().unwrap_or(ILLEGAL);
         self.at.count += 1;
+        let operation = Operation::new(number, self.at.minor);
+        // With RESOURCE the number of a request of an owner is not taken.
+        let status = match self.at.minor {
+            MinorVersion::Zero if operation.is_executed_once() => Status4::Resource,
+            _ => Status4::Delay,
+        };
         out.u32(number);
-        out.u32(Status4::Delay as u32);
-        if Operation::new(number, self.at.minor) == Operation::SetAttr {
+        out.u32(status as u32);
+        if operation == Operation::SetAttr {
             out.u32(0);
         }
-        Status4::Delay
+        status
     }
 
     /// Completes the reply.
@@ -427,6 +467,7 @@ impl<B: Backend> Compound<'_, B> {
         out.patch(self.at.begin, &(status as u32).to_be_bytes());
         out.patch(self.at.count_at, &u32::to_be_bytes(self.at.count));
         self.finish(out.tail(self.at.begin));
+        self.end_once(out.tail(self.at.begin));
         (self.completed(status), self.at.results)
     }
 
@@ -455,12 +496,18 @@ impl<B: Backend> Compound<'_, B> {
                 .check_room(operation, out)
                 .and_then(|()| self.dispatch(operation, arguments, out)),
         };
-        let status = result.err().unwrap_or(Status4::Ok);
+        let status = self.own(result.err().unwrap_or(Status4::Ok));
         // Denied locks have results; all other failures have none, except for SETATTR, which changes nothing then.
         if status != Status4::Ok && status != Status4::Denied {
             out.truncate(status_at + 4);
             if operation == Operation::SetAttr {
                 out.u32(0);
+            }
+            if operation == Operation::Owned(OwnedOperation::SetClientId)
+                && status == Status4::ClientIdInUse
+            {
+                // clientaddr4 of the other client is not told.
+                out.u64(0);
             }
         }
         out.patch(status_at, &(status as u32).to_be_bytes());
@@ -516,11 +563,8 @@ impl<B: Backend> Compound<'_, B> {
         out: &mut Writer<'_>,
     ) -> Result<(), Status4> {
         // A repeated request whose reply was not kept is not executed again (section 2.10.6.1.3).
-        if self
-            .at
-            .sequenced
-            .is_some_and(|sequenced| sequenced.slot.is_none())
-        {
+        let sequenced = self.at.sequenced;
+        if sequenced.is_some_and(|sequenced| sequenced.slot.is_none()) {
             return Err(Status4::RetryUncachedReply);
         }
         match operation {
@@ -561,6 +605,7 @@ impl<B: Backend> Compound<'_, B> {
             Operation::TestStateId => self.test_states(arguments, out),
             Operation::DestroyClientId => self.destroy_client(arguments),
             Operation::ReclaimComplete => self.complete_reclaim(arguments),
+            Operation::Owned(operation) => self.dispatch_owned(operation, arguments, out),
             Operation::Sequence => Err(Status4::SequencePosition),
             Operation::NotSupported => Err(Status4::NotSupported),
             Operation::Illegal => Err(Status4::IllegalOperation),
@@ -653,8 +698,13 @@ impl<B: Backend> Compound<'_, B> {
 
     /// Checks that a file may be opened or locked now: in the grace period after a restart of the program, only by clients
     /// that had it open or locked before, if it outlives the program (section 8.4.2.1).
-    pub(super) fn check_grace(&mut self, handle: Handle, demand: Demand) -> Result<(), Status4> {
-        let (client, now) = (self.client()?, self.now);
+    pub(super) fn check_grace(
+        &mut self,
+        client: u64,
+        handle: Handle,
+        demand: Demand,
+    ) -> Result<(), Status4> {
+        let now = self.now;
         let outlives_restart = self.place(handle)?.export.outlives_restart;
         with_clients(self.backend, |clients| match demand {
             Demand::Reclaim if outlives_restart => clients.check_reclaim(now, client),
@@ -685,9 +735,17 @@ impl<B: Backend> Compound<'_, B> {
         Ok(())
     }
 
-    /// The state ID that is meant by one of a client's (section 8.2.3).
+    /// A status, as the minor version has it.
+    const fn own(&self, status: Status4) -> Status4 {
+        match self.at.minor {
+            MinorVersion::Zero => status.of_version_0(),
+            _ => status,
+        }
+    }
+
+    /// The state ID that is meant by one of a client's (section 8.2.3). Minor version 0 has no current one.
     pub(super) fn meant(&self, id: StateId) -> Result<StateId, Status4> {
-        if id == StateId::CURRENT {
+        if id == StateId::CURRENT && self.at.minor != MinorVersion::Zero {
             return self.at.current.state.ok_or(Status4::BadStateId);
         }
         Ok(id)

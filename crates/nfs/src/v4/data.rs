@@ -114,7 +114,8 @@ impl<B: Backend> Compound<'_, B> {
         key: &FileKey,
         state_use: StateUse,
     ) -> Result<(), Status4> {
-        let (client, id) = (self.client()?, self.meant(id)?);
+        let id = self.meant(id)?;
+        let client = self.client_of_data(id)?;
         with_clients(self.backend, |clients| {
             clients.check_data(client, id, key, state_use)
         })?

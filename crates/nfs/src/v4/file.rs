@@ -2,8 +2,7 @@
 
 use file_tree::{Access, AttributeChanges, Attributes, FileError, FileKind, Mode, Timestamp};
 
-use super::attributes::{Subject, read_changes};
-use super::bitmap::Bitmap;
+use super::attributes::{Subject, read_asked, read_changes};
 use super::compound::Compound;
 use super::place::{MinorVersion, Node, Place, ROOT_FILE, key_of, with_clients};
 use crate::Backend;
@@ -36,8 +35,14 @@ impl<B: Backend> Compound<'_, B> {
         self.put(node)
     }
 
-    /// Whether the client has a file open.
+    /// Whether the client has a file open. Without a session, any client at its address may be the one.
     fn has_open(&mut self, handle: Handle) -> Result<bool, Status4> {
+        if self.at.minor == MinorVersion::Zero {
+            let address = self.backend.client();
+            return with_clients(self.backend, |clients| {
+                clients.has_open_at(address, &key_of(handle))
+            });
+        }
         let client = self.client()?;
         with_clients(self.backend, |clients| {
             clients.has_open(client, &key_of(handle))
@@ -59,7 +64,10 @@ impl<B: Backend> Compound<'_, B> {
 
     /// RESTOREFH (section 18.27).
     pub(super) fn restore(&mut self) -> Result<(), Status4> {
-        self.at.saved.node.ok_or(Status4::NoFileHandle)?;
+        self.at.saved.node.ok_or(match self.at.minor {
+            MinorVersion::Zero => Status4::NoSavedHandle,
+            _ => Status4::NoFileHandle,
+        })?;
         self.at.current = self.at.saved;
         Ok(())
     }
@@ -70,7 +78,7 @@ impl<B: Backend> Compound<'_, B> {
         arguments: &mut Reader<'_>,
         out: &mut Writer<'_>,
     ) -> Result<(), Status4> {
-        let asked = Bitmap::read(arguments)?;
+        let asked = read_asked(arguments)?;
         self.with_subject(|subject| {
             subject.write(asked, out);
             Ok(())
@@ -141,6 +149,9 @@ impl<B: Backend> Compound<'_, B> {
         arguments: &mut Reader<'_>,
         out: &mut Writer<'_>,
     ) -> Result<(), Status4> {
+        const LOOKUP: u32 = 0x02;
+        const DELETE: u32 = 0x10;
+        const EXECUTE: u32 = 0x20;
         let asked = arguments.u32()?;
         let (kind, access, is_read_only, has_xattrs) = match self.node()? {
             Node::Root => {
@@ -161,7 +172,11 @@ impl<B: Backend> Compound<'_, B> {
                 (kind, access, is_read_only, has_xattrs)
             }
         };
-        let (mut known, mut granted) = (ACCESS_BITS, access_bits(kind, access, is_read_only));
+        let meaningful = match kind {
+            FileKind::Directory => ACCESS_BITS & !EXECUTE,
+            _ => ACCESS_BITS & !(LOOKUP | DELETE),
+        };
+        let (mut known, mut granted) = (meaningful, access_bits(kind, access, is_read_only));
         if has_xattrs {
             known |= XATTR_READ | XATTR_WRITE | XATTR_LIST;
             granted |= xattr_bits(access, is_read_only);
@@ -181,10 +196,7 @@ impl<B: Backend> Compound<'_, B> {
         let (changes, set) = read_changes(arguments)?;
         let (handle, key) = self.current_file(Status4::ReadOnly)?;
         if changes.size_bytes.is_some() {
-            let (client, id) = (self.client()?, self.meant(id)?);
-            with_clients(self.backend, |clients| {
-                clients.check_data(client, id, &key, StateUse::Write)
-            })??;
+            self.check_state(id, &key, StateUse::Write)?;
         }
         let place = self.place(handle)?;
         if changes.size_bytes.is_some() && place.attributes()?.kind == FileKind::Directory {
@@ -224,14 +236,18 @@ impl<B: Backend> Compound<'_, B> {
         }
     }
 
-    /// SECINFO (section 18.29). The current file handle is used up.
+    /// SECINFO (section 18.29). The current file handle is used up; minor version 0 keeps it (RFC 7530 section 16.31).
     pub(super) fn security_info(
         &mut self,
         arguments: &mut Reader<'_>,
         out: &mut Writer<'_>,
     ) -> Result<(), Status4> {
+        let before = self.at.current;
         self.look_up(arguments)?;
         self.write_flavors(out);
+        if self.at.minor == MinorVersion::Zero {
+            self.at.current = before;
+        }
         Ok(())
     }
 

@@ -4,7 +4,7 @@
 
 use file_tree::{Cookie, Listing};
 
-use super::attributes::{ATTRIBUTES_BYTES_MAX, Subject};
+use super::attributes::{ATTRIBUTES_BYTES_MAX, Subject, read_asked};
 use super::bitmap::Bitmap;
 use super::compound::Compound;
 use super::file::subject_of;
@@ -54,7 +54,7 @@ impl<B: Backend> Compound<'_, B> {
         let range = Range {
             cookie,
             verifier,
-            asked: Bitmap::read(arguments)?,
+            asked: read_asked(arguments)?,
             list_bytes: list_bytes.min(LIST_BYTES_MAX).min(self.room(out)),
         };
         if matches!(cookie, 1..COOKIE_MIN) {

@@ -1,6 +1,6 @@
 //! OPEN, OPEN_DOWNGRADE, CLOSE.
 //!
-//! Read first: RFC 8881 sections 18.2, 18.16 and 18.18.
+//! Read first: RFC 8881 sections 18.2, 18.16 and 18.18; RFC 7530 sections 16.2, 16.16 and 16.19 for minor version 0.
 
 use file_tree::{AttributeChanges, Attributes, ExclusiveVerifier, FileError, Name, NewFile};
 
@@ -8,15 +8,18 @@ use super::attributes::read_changes;
 use super::bitmap::Bitmap;
 use super::compound::{Compound, Demand};
 use super::data::kind_status;
-use super::place::{Node, Place, key_of, with_clients};
+use super::owned::OwnerRequest;
+use super::place::{MinorVersion, Node, Place, key_of, with_clients};
 use crate::Backend;
-use crate::clients::{OWNER_BYTES_MAX, ShareModes, StateId};
+use crate::clients::{OWNER_BYTES_MAX, Requester, ShareModes, StateId};
 use crate::status4::Status4;
 use crate::v3::Handle;
 use crate::xdr::{Malformed, Reader, Writer};
 
 /// The arguments of OPEN.
 struct OpenArguments<'a> {
+    sequence: u32,
+    client: u64,
     modes: ShareModes,
     /// Which delegation the client wants. There are none.
     wanted: u32,
@@ -70,6 +73,8 @@ const WANT_NONE: u32 = 0x0400;
 const SIGNAL_FLAGS: u32 = 0x3_0000;
 /// OPEN4_RESULT_LOCKTYPE_POSIX: ranges of locks may be split and joined.
 const LOCKS_AS_POSIX: u32 = 4;
+/// OPEN4_RESULT_CONFIRM: OPEN_CONFIRM has to follow.
+const NEEDS_CONFIRMATION: u32 = 2;
 
 impl<B: Backend> Compound<'_, B> {
     /// OPEN. The file is the current one afterwards.
@@ -78,8 +83,25 @@ impl<B: Backend> Compound<'_, B> {
         arguments: &mut Reader<'_>,
         out: &mut Writer<'_>,
     ) -> Result<(), Status4> {
-        let open = OpenArguments::read(arguments)?;
-        let client = self.client()?;
+        let before = *arguments;
+        let open = OpenArguments::read(arguments, self.at.minor)?;
+        let request = OwnerRequest {
+            client: self.client_named(open.client)?,
+            requester: Requester::Opener(open.owner),
+            numbered: self.numbered(open.sequence, before, arguments)?,
+        };
+        self.execute_for_owner(request, out, |this, out| {
+            this.open_as(request.client, &open, out)
+        })
+    }
+
+    /// The same for a client.
+    fn open_as(
+        &mut self,
+        client: u64,
+        open: &OpenArguments<'_>,
+        out: &mut Writer<'_>,
+    ) -> Result<(), Status4> {
         let node = self.node()?;
         let demand = match open.claim {
             Claim::Previous => Demand::Reclaim,
@@ -98,7 +120,8 @@ impl<B: Backend> Compound<'_, B> {
             (Claim::Current | Claim::Previous, Node::Root) => return Err(Status4::IsDirectory),
             (Claim::Delegation, _) => return Err(Status4::NotSupported),
         };
-        self.check_grace(place_of, demand)?;
+        self.check_grace(client, place_of, demand)?;
+        self.note_opener(client, open.owner, demand)?;
         let place = self.place(place_of)?;
         let target = match entry {
             Some(name) => find(&place, name, open.how)?,
@@ -122,7 +145,12 @@ impl<B: Backend> Compound<'_, B> {
         self.settle_records(handle)?;
         self.put(Node::File(handle))?;
         self.at.current.state = Some(opened.id);
-        write_opened(opened.id, &target, open.wanted, out);
+        let flags = if opened.needs_confirmation {
+            NEEDS_CONFIRMATION
+        } else {
+            0
+        };
+        write_opened(opened.id, &target, (flags, open.wanted), out);
         Ok(())
     }
 
@@ -143,17 +171,21 @@ impl<B: Backend> Compound<'_, B> {
         arguments: &mut Reader<'_>,
         out: &mut Writer<'_>,
     ) -> Result<(), Status4> {
+        let before = *arguments;
         let id = StateId::read(arguments)?;
-        let _sequence = arguments.u32()?;
-        let (modes, _) = read_modes(arguments)?;
+        let sequence = arguments.u32()?;
+        let (modes, _) = read_modes(arguments, self.at.minor)?;
         let (_, key) = self.current_file(Status4::BadStateId)?;
-        let (client, id) = (self.client()?, self.meant(id)?);
-        let id = with_clients(self.backend, |clients| {
-            clients.downgrade(client, id, &key, modes)
-        })??;
-        self.at.current.state = Some(id);
-        id.write(out);
-        Ok(())
+        let id = self.meant(id)?;
+        let request = self.request_of(id, self.numbered(sequence, before, arguments)?)?;
+        self.execute_for_owner(request, out, |this, out| {
+            let id = with_clients(this.backend, |clients| {
+                clients.downgrade(request.client, id, &key, modes)
+            })??;
+            this.at.current.state = Some(id);
+            id.write(out);
+            Ok(())
+        })
     }
 
     /// CLOSE.
@@ -162,31 +194,35 @@ impl<B: Backend> Compound<'_, B> {
         arguments: &mut Reader<'_>,
         out: &mut Writer<'_>,
     ) -> Result<(), Status4> {
-        let _sequence = arguments.u32()?;
+        let before = *arguments;
+        let sequence = arguments.u32()?;
         let id = StateId::read(arguments)?;
         let (_, key) = self.current_file(Status4::BadStateId)?;
-        let (client, id) = (self.client()?, self.meant(id)?);
-        with_clients(self.backend, |clients| {
-            if clients.file_of(client, id)? != key {
-                return Err(Status4::BadStateId);
-            }
-            clients.close(client, id)
-        })??;
-        self.at.current.state = Some(StateId::INVALID);
-        StateId::INVALID.write(out);
-        Ok(())
+        let id = self.meant(id)?;
+        let request = self.request_of(id, self.numbered(sequence, before, arguments)?)?;
+        self.execute_for_owner(request, out, |this, out| {
+            with_clients(this.backend, |clients| {
+                if clients.file_of(request.client, id)? != key {
+                    return Err(Status4::BadStateId);
+                }
+                clients.close(request.client, id)
+            })??;
+            this.at.current.state = Some(StateId::INVALID);
+            StateId::INVALID.write(out);
+            Ok(())
+        })
     }
 }
 
 impl<'a> OpenArguments<'a> {
-    fn read(arguments: &mut Reader<'a>) -> Result<Self, Status4> {
-        let _sequence = arguments.u32()?;
-        let (modes, wanted) = read_modes(arguments)?;
-        let _client = arguments.u64()?;
+    fn read(arguments: &mut Reader<'a>, minor: MinorVersion) -> Result<Self, Status4> {
+        let sequence = arguments.u32()?;
+        let (modes, wanted) = read_modes(arguments, minor)?;
+        let client = arguments.u64()?;
         let owner = arguments.opaque(OWNER_BYTES_MAX)?;
         let how = match arguments.u32()? {
             0 => How::Existing,
-            1 => How::read(arguments)?,
+            1 => How::read(arguments, minor)?,
             _ => return Err(Malformed.into()),
         };
         let claim = match arguments.u32()? {
@@ -195,12 +231,16 @@ impl<'a> OpenArguments<'a> {
                 let _delegation = arguments.u32()?;
                 Claim::Previous
             }
-            4 => Claim::Current,
             // What follows is not read, since the compound ends here.
-            2 | 3 | 5 | 6 => Claim::Delegation,
+            2 | 3 => Claim::Delegation,
+            _ if minor == MinorVersion::Zero => return Err(Malformed.into()),
+            4 => Claim::Current,
+            5 | 6 => Claim::Delegation,
             _ => return Err(Malformed.into()),
         };
         Ok(Self {
+            sequence,
+            client,
             modes,
             wanted,
             owner,
@@ -211,8 +251,9 @@ impl<'a> OpenArguments<'a> {
 }
 
 impl How {
-    fn read(arguments: &mut Reader<'_>) -> Result<Self, Status4> {
+    fn read(arguments: &mut Reader<'_>, minor: MinorVersion) -> Result<Self, Status4> {
         match arguments.u32()? {
+            3 if minor == MinorVersion::Zero => Err(Malformed.into()),
             0 => read_changes(arguments).map(|(changes, set)| Self::Unchecked(changes, set)),
             1 => read_changes(arguments).map(|(changes, set)| Self::Guarded(changes, set)),
             mode @ (2 | 3) => {
@@ -230,16 +271,22 @@ impl How {
 }
 
 /// share_access and share_deny. Returns the delegation that is wanted, too.
-fn read_modes(arguments: &mut Reader<'_>) -> Result<(ShareModes, u32), Status4> {
+fn read_modes(
+    arguments: &mut Reader<'_>,
+    minor: MinorVersion,
+) -> Result<(ShareModes, u32), Status4> {
     let (access, deny) = (arguments.u32()?, arguments.u32()?);
+    let flags = match minor {
+        MinorVersion::Zero => 0,
+        _ => WANT_MASK | SIGNAL_FLAGS,
+    };
     let wanted = access & WANT_MASK;
     let known = u32::from(ShareModes::READ | ShareModes::WRITE);
     let modes = ShareModes {
         access: (access & known) as u8,
         deny: (deny & known) as u8,
     };
-    if modes.access == 0 || access & !(known | WANT_MASK | SIGNAL_FLAGS) != 0 || deny & !known != 0
-    {
+    if modes.access == 0 || access & !(known | flags) != 0 || deny & !known != 0 {
         return Err(Status4::Invalid);
     }
     Ok((modes, wanted))
@@ -311,7 +358,11 @@ fn current(place: &Place<'_>, how: How) -> Result<Target, Status4> {
 /// Checks that the file is regular, and that the user may open it like that.
 fn check(place: &Place<'_>, target: &Target, modes: ShareModes) -> Result<(), Status4> {
     if let Some(status) = kind_status(target.attributes.kind) {
-        return Err(status);
+        return Err(match status {
+            // Minor version 0 has one status for all that is neither a file nor a directory (RFC 7530 section 16.16.5).
+            Status4::WrongType if place.minor == MinorVersion::Zero => Status4::SymbolicLink,
+            status => status,
+        });
     }
     if target.is_created {
         return Ok(());
@@ -334,7 +385,7 @@ fn check(place: &Place<'_>, target: &Target, modes: ShareModes) -> Result<(), St
 }
 
 /// OPEN4resok.
-fn write_opened(id: StateId, target: &Target, wanted: u32, out: &mut Writer<'_>) {
+fn write_opened(id: StateId, target: &Target, (flags, wanted): (u32, u32), out: &mut Writer<'_>) {
     const NONE: u32 = 0;
     const NONE_WITH_REASON: u32 = 3;
     const NOT_WANTED: u32 = 0;
@@ -343,7 +394,7 @@ fn write_opened(id: StateId, target: &Target, wanted: u32, out: &mut Writer<'_>)
     out.bool(true);
     out.u64(target.change.0);
     out.u64(target.change.1);
-    out.u32(LOCKS_AS_POSIX);
+    out.u32(LOCKS_AS_POSIX | flags);
     target.set.write(out);
     if wanted == 0 {
         out.u32(NONE);

@@ -1,6 +1,6 @@
 //! The operations of a compound.
 //!
-//! Read first: RFC 8881 section 16.2 and RFC 7862 section 12.
+//! Read first: RFC 8881 section 16.2, RFC 7862 section 12, and RFC 7530 section 16 for minor version 0.
 
 use super::place::MinorVersion;
 use crate::Procedure;
@@ -57,13 +57,26 @@ pub(super) enum Operation {
     SetXattr,
     ListXattrs,
     RemoveXattr,
+    /// One that only minor version 0 has.
+    Owned(OwnedOperation),
     /// One that the minor version has and this server has not.
     NotSupported,
     /// One that the minor version has not.
     Illegal,
 }
 
-/// The last operation of minor version 1, and of 2 (RFC 7862, and RFC 8276).
+/// The operations of minor version 0 alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OwnedOperation {
+    ConfirmOpen,
+    Renew,
+    SetClientId,
+    ConfirmClientId,
+    ReleaseLockOwner,
+}
+
+/// The last operation of minor version 0, of 1, and of 2 (RFC 7862, and RFC 8276).
+const LAST_OF_0: u32 = 39;
 const LAST_OF_1: u32 = 58;
 const LAST_OF_2: u32 = 75;
 /// OP_ILLEGAL, which replaces the number of an unknown operation in its result.
@@ -73,11 +86,17 @@ impl Operation {
     /// The operation with this number.
     pub(super) const fn new(number: u32, minor: MinorVersion) -> Self {
         let last = match minor {
+            MinorVersion::Zero => LAST_OF_0,
             MinorVersion::One => LAST_OF_1,
             MinorVersion::Two => LAST_OF_2,
         };
         if number < 3 || number > last {
             return Self::Illegal;
+        }
+        if matches!(minor, MinorVersion::Zero)
+            && let Some(operation) = Self::of_0(number)
+        {
+            return operation;
         }
         match number {
             3 => Self::Access,
@@ -138,6 +157,36 @@ impl Operation {
             75 => Self::RemoveXattr,
             _ => Self::NotSupported,
         }
+    }
+
+    /// The operation with this number that minor version 0 has and later ones have no more.
+    const fn of_0(number: u32) -> Option<Self> {
+        match number {
+            20 => Some(Self::Owned(OwnedOperation::ConfirmOpen)),
+            30 => Some(Self::Owned(OwnedOperation::Renew)),
+            35 => Some(Self::Owned(OwnedOperation::SetClientId)),
+            36 => Some(Self::Owned(OwnedOperation::ConfirmClientId)),
+            39 => Some(Self::Owned(OwnedOperation::ReleaseLockOwner)),
+            _ => None,
+        }
+    }
+
+    /// Whether a repetition has another effect or other results, so that minor version 0 keeps the reply.
+    pub(super) const fn is_executed_once(self) -> bool {
+        matches!(
+            self,
+            Self::Close
+                | Self::Create
+                | Self::Link
+                | Self::Lock
+                | Self::Unlock
+                | Self::Open
+                | Self::OpenDowngrade
+                | Self::Remove
+                | Self::Rename
+                | Self::SetAttr
+                | Self::Owned(_)
+        )
     }
 
     /// Whether it may be the only operation of a compound without SEQUENCE.

@@ -14,6 +14,8 @@ use crate::{Backend, Export, ExportId, Refusal};
 /// A minor version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MinorVersion {
+    /// NFSv4.0, RFC 7530.
+    Zero,
     /// NFSv4.1, RFC 8881.
     One,
     /// NFSv4.2, RFC 7862.
@@ -24,6 +26,7 @@ impl MinorVersion {
     /// The version with this number, if it is served.
     pub(super) const fn new(number: u32) -> Option<Self> {
         match number {
+            0 => Some(Self::Zero),
             1 => Some(Self::One),
             2 => Some(Self::Two),
             _ => None,
@@ -52,13 +55,20 @@ impl Node {
     /// Reads nfs_fh4. Handles have the same form in both versions.
     pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self, Status4> {
         match Handle::read(reader)? {
-            Ok(Handle { export, file }) if export == ROOT_EXPORT => match file {
+            Ok(handle) => Self::of(handle),
+            Err(Status::BadHandle) => Err(Status4::BadHandle),
+            Err(_) => Err(Status4::ServerFault),
+        }
+    }
+
+    /// What a handle names.
+    pub(super) fn of(handle: Handle) -> Result<Self, Status4> {
+        match handle {
+            Handle { export, file } if export == ROOT_EXPORT => match file {
                 ROOT_FILE => Ok(Self::Root),
                 _ => Err(Status4::Stale),
             },
-            Ok(handle) => Ok(Self::File(handle)),
-            Err(Status::BadHandle) => Err(Status4::BadHandle),
-            Err(_) => Err(Status4::ServerFault),
+            handle => Ok(Self::File(handle)),
         }
     }
 
