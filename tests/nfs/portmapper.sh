@@ -52,8 +52,20 @@ showmount --no-headers -e 127.0.0.1 > "$WORK/out"
 nfs-cp "$WORK/file" "nfs://127.0.0.1/db/file?uid=0&gid=0" > "$WORK/out" 2>&1 || fail "$(cat "$WORK/out")"
 nfs-cat "nfs://127.0.0.1/db/file" | cmp - "$WORK/file" || fail "it is another file"
 
-# A portal that is removed, and added again.
+# Datagrams, also without a portal for TCP: what is registered answers there, and version 4 is not.
+ramport portal create nfs+udp://0.0.0.0:20490
 ramport portal rm nfs://0.0.0.0:20490
+registers '100003 3 udp;100005 3 udp;' 5
+for program in '100003 3' '100005 3' '100021 4' '100024 1'; do
+    # shellcheck disable=SC2086
+    rpcinfo -u 127.0.0.1 $program > "$WORK/out" 2>&1 || fail "$program: $(cat "$WORK/out")"
+done
+refused "not available" rpcinfo -n 20490 -u 127.0.0.1 100003 4
+showmount --no-headers -e 127.0.0.1 > "$WORK/out"
+[ "$(tr -s ' ' < "$WORK/out")" = "/db 127.0.0.1" ] || fail "exports: $(cat "$WORK/out")"
+"$RAMPORT" portal ls > "$WORK/out"
+expect "udp 20490" "$WORK/out"
+ramport portal rm nfs+udp://0.0.0.0:20490
 registers "" 5
 ramport portal create nfs://0.0.0.0:20490
 registers "$ALL" 5

@@ -71,7 +71,7 @@ pub use saves::{
     DamageView, DamagedRange, LastSaveView, RestoreRequest, RestoredView, SaveRequest, SaveView,
     SavedView,
 };
-pub use shares::{SharePatch, ShareView};
+pub use shares::{ClientNameView, SharePatch, ShareView};
 pub(crate) use shortage::ShortageLog;
 pub use snapshots::NewSnapshots;
 pub use statistics_views::{KindView, StatisticsView};

@@ -40,16 +40,16 @@ pub use definitions::{
     ShareOptions, Target, Tls, ToldBy, Volume,
 };
 pub use engine::{
-    AttachmentView, BrpSessionView, CacheFigures, CacheView, CapacityView, ChapView, Comparison,
-    Contents, CopyView, DamageView, DamagedRange, DhChapView, Engine, EngineError, Figures,
-    HostView, IfClosed, IscsiConnectionView, IscsiSessionView, IscsiState, KindView, LastSaveView,
-    LostContents, MemberState, MemberView, MirrorView, NamespaceView, NewCopy, NewSnapshots,
-    NfsClientView, NfsSessionView, OpenError, PathView, PortalFigures, PortalPatch, PortalState,
-    PortalView, RangeView, RdmaProvider, RdmaSegmentation, RdmaStatisticsView, ReferralView,
-    RestoreError, RestoreRequest, RestoredView, SaveRequest, SaveView, SavedView, ScrubView,
-    SessionFigures, SessionView, SharePatch, ShareView, Starting, StatisticsView, StatusView,
-    TargetAccess, TargetView, Task, ThreadFigures, TlsView, TopInterval, TopIntervalFault, TopView,
-    VolumeFigures, VolumePatch, VolumeState, VolumeView,
+    AttachmentView, BrpSessionView, CacheFigures, CacheView, CapacityView, ChapView,
+    ClientNameView, Comparison, Contents, CopyView, DamageView, DamagedRange, DhChapView, Engine,
+    EngineError, Figures, HostView, IfClosed, IscsiConnectionView, IscsiSessionView, IscsiState,
+    KindView, LastSaveView, LostContents, MemberState, MemberView, MirrorView, NamespaceView,
+    NewCopy, NewSnapshots, NfsClientView, NfsSessionView, OpenError, PathView, PortalFigures,
+    PortalPatch, PortalState, PortalView, RangeView, RdmaProvider, RdmaSegmentation,
+    RdmaStatisticsView, ReferralView, RestoreError, RestoreRequest, RestoredView, SaveRequest,
+    SaveView, SavedView, ScrubView, SessionFigures, SessionView, SharePatch, ShareView, Starting,
+    StatisticsView, StatusView, TargetAccess, TargetView, Task, ThreadFigures, TlsView,
+    TopInterval, TopIntervalFault, TopView, VolumeFigures, VolumePatch, VolumeState, VolumeView,
 };
 pub use plan::PlanError;
 pub use readable::readable;

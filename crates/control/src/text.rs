@@ -11,8 +11,8 @@ use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use server::{
     AddressRange, DhChapHash, DhGroupPolicy, DiskUuid, Eui64, HostName, Naa, Nguid, PortalAuth,
-    PortalDefinition, PortalGroup, Protocol, RdmaChoice, SerialNumber, ShareName, TargetName,
-    TlsPolicy, Transport, VolumeName,
+    PortalDefinition, PortalGroup, Protocol, RdmaChoice, SerialNumber, ShareClient, ShareName,
+    TargetName, TlsPolicy, Transport, VolumeName,
 };
 use volume::{ByteSize, Provision, SizeError};
 
@@ -44,6 +44,10 @@ impl Written for HostName {
 
 impl Written for AddressRange {
     const NOUN: &'static str = "address range";
+}
+
+impl Written for ShareClient {
+    const NOUN: &'static str = "client";
 }
 
 impl Written for DiskUuid {
@@ -269,7 +273,7 @@ pub struct Portal(pub PortalDefinition);
 pub enum PortalFault {
     /// The scheme is not that of a supported protocol.
     #[error(
-        "has an unknown protocol; write nvme+tcp://, nvme+rdma://, iscsi://, iser://, brp://, brp+rdma://, nfs:// or nfs+rdma://, then ADDRESS:PORT"
+        "has an unknown protocol; write nvme+tcp://, nvme+rdma://, iscsi://, iser://, brp://, brp+rdma://, nfs://, nfs+udp:// or nfs+rdma://, then ADDRESS:PORT"
     )]
     Scheme,
     /// What follows the comma is no portal group, or the protocol has none.
@@ -419,7 +423,7 @@ pub const fn default_port(transport: Transport) -> u16 {
     match transport {
         Transport::NvmeTcp | Transport::NvmeRdma => 4420,
         Transport::Iscsi | Transport::Iser => 3260,
-        Transport::Nfs => 2049,
+        Transport::Nfs | Transport::NfsUdp => 2049,
         Transport::NfsRdma => 20_049,
         Transport::Brp | Transport::BrpRdma => 4424,
     }

@@ -21,7 +21,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use net::{UdpOptions, UdpRun, UdpSocket};
+use net::{TooLong, UdpOptions, UdpRun, UdpSocket};
 use roce::wire::cm::ServiceId;
 use roce::wire::{Ipv4Identification, PathMtu, UDP_PORT};
 use roce::{
@@ -88,6 +88,7 @@ impl SoftOptions {
     const fn udp(&self) -> UdpOptions {
         UdpOptions {
             recv_buffer_bytes: self.recv_buffer_bytes,
+            too_long: TooLong::Refuse,
         }
     }
 

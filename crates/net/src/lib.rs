@@ -73,4 +73,4 @@ pub mod parts {
     pub use crate::timers::Timers;
 }
 
-pub use udp::{Instruction, UdpArrival, UdpOptions, UdpRun, UdpSocket};
+pub use udp::{Instruction, TooLong, UdpArrival, UdpOptions, UdpRun, UdpSocket};

@@ -29,12 +29,25 @@ pub use group::Instruction;
 pub struct UdpOptions {
     /// The receive buffer to ask for, in bytes; the system may give less.
     pub recv_buffer_bytes: u32,
+    /// What is done with datagrams that are longer than a packet of the path.
+    pub too_long: TooLong,
+}
+
+/// What is done with datagrams that are longer than a packet of the path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TooLong {
+    /// Sending fails: IPv4 packets carry DF.
+    #[default]
+    Refuse,
+    /// They are sent as fragments.
+    Fragment,
 }
 
 impl Default for UdpOptions {
     fn default() -> Self {
         Self {
             recv_buffer_bytes: 16 << 20,
+            too_long: TooLong::default(),
         }
     }
 }
@@ -144,13 +157,19 @@ impl UdpSocket {
         // A socket at one address receives only what was sent to that address.
         let has_any_address = i32::from(local.ip().is_unspecified());
         if local.is_ipv4() {
-            let discover = libc::IP_PMTUDISC_DO;
+            let discover = match options.too_long {
+                TooLong::Refuse => libc::IP_PMTUDISC_DO,
+                TooLong::Fragment => libc::IP_PMTUDISC_DONT,
+            };
             set(socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, discover)?;
             set(socket, libc::IPPROTO_IP, libc::IP_PKTINFO, has_any_address)?;
             set(socket, libc::IPPROTO_IP, libc::IP_RECVTOS, 1)?;
             set(socket, libc::IPPROTO_IP, libc::IP_TOS, ECN_CAPABLE)?;
         } else {
-            let discover = libc::IPV6_PMTUDISC_DO;
+            let discover = match options.too_long {
+                TooLong::Refuse => libc::IPV6_PMTUDISC_DO,
+                TooLong::Fragment => libc::IPV6_PMTUDISC_DONT,
+            };
             let level = libc::IPPROTO_IPV6;
             set(socket, level, libc::IPV6_V6ONLY, 1)?;
             set(socket, level, libc::IPV6_MTU_DISCOVER, discover)?;

@@ -5,6 +5,9 @@ use std::time::Instant;
 
 use crate::{Answer, Clients, Completed, Export, ExportId, Refusal, ReplyCache, WaitingCall};
 
+/// The most data of a READ (rtmax) or a WRITE (wtmax) of version 3, in bytes.
+pub const TRANSFER_BYTES_MAX: usize = 1 << 20;
+
 /// What the session of one connection asks of the program around it.
 ///
 /// The access check (address, port, `secure`) is part of [`by_id`](Self::by_id) and
@@ -40,6 +43,11 @@ pub trait Backend {
 
     /// The client's address, to which replies in the cache belong.
     fn client(&self) -> IpAddr;
+
+    /// The most bytes of data of a READ, a WRITE or a list, which the transport of the connection limits.
+    fn transfer_bytes_max(&self) -> usize {
+        TRANSFER_BYTES_MAX
+    }
 
     /// The address of this server that the client has connected to, from which it expects callbacks.
     fn local(&self) -> IpAddr;

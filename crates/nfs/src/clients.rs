@@ -18,6 +18,7 @@
 mod claims;
 mod exchange;
 mod files;
+mod hosts;
 mod locks;
 mod nlm;
 mod opens;
@@ -33,6 +34,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) use claims::{Conflict, FileKey, LockKind, LockRange, ShareModes};
 pub(crate) use exchange::Exchange;
+pub use hosts::LockHost;
 pub(crate) use locks::{Locker, Refused};
 pub use nlm::Grant;
 pub(crate) use nlm::{Locked, NlmCaller};
@@ -47,6 +49,7 @@ pub(crate) use stateid::{StateId, StateUse};
 
 use crate::status4::Status4;
 use files::FileState;
+use hosts::LockHosts;
 use nlm::{NlmClient, PendingGrant};
 use owners::Owners;
 use reclaim::Reclaims;
@@ -82,6 +85,8 @@ pub struct Clients {
     /// Files with opens.
     files: BTreeMap<FileKey, FileState>,
     reclaims: Reclaims,
+    /// Clients of NLM that are told of a restart.
+    hosts: LockHosts,
     /// No lease expires before this.
     next_expiry: Option<Instant>,
     /// What all of it takes, as far as clients can make it grow.
@@ -152,6 +157,7 @@ impl Clients {
             last_grant: 0,
             files: BTreeMap::new(),
             reclaims: Reclaims::default(),
+            hosts: LockHosts::default(),
             next_expiry: None,
             used_bytes: 0,
         }

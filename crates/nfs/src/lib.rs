@@ -8,12 +8,14 @@
 //!
 //! - [`NfsSession`] — the server's end of one connection over a byte stream;
 //! - [`rdma::RdmaSession`] — the same over a queue pair;
+//! - [`DatagramSession`] — the same, version 3 alone, for a client that sends datagrams;
 //! - [`Export`], [`ExportOptions`] — a tree and how clients may use it;
 //! - [`Backend`] — what the session asks of the program;
 //! - [`WaitingCall`], [`Answer`] — a call whose tree waits for storage, and its end;
 //! - [`ReplyCache`] — replies to calls that must not be executed twice;
 //! - [`Clients`] — what clients hold: sessions, opens, locks;
 //! - [`Grant`] — what a client is told that has waited for a lock;
+//! - [`LockHost`], [`RestartNotice`] — a client that is told of a restart, and what it is told;
 //! - [`Registration`] — what the portmapper of the machine is told;
 //! - [`Procedure`], [`Completed`] — what is counted.
 //!
@@ -27,11 +29,13 @@
 mod backend;
 mod calls;
 mod clients;
+mod datagram;
 mod dispatch;
 mod error;
 mod export;
 mod mount;
 mod nlm;
+mod nsm;
 mod procedure;
 pub mod rdma;
 mod reply_cache;
@@ -49,12 +53,14 @@ mod v4;
 mod waiting;
 mod xdr;
 
-pub use backend::Backend;
+pub use backend::{Backend, TRANSFER_BYTES_MAX};
 pub use calls::{Answer, Completed, WaitingCall};
-pub use clients::{ClientCounts, ClientInfo, ClientRecord, Clients, Grant};
+pub use clients::{ClientCounts, ClientInfo, ClientRecord, Clients, Grant, LockHost};
+pub use datagram::{DATAGRAM_TRANSFER_BYTES_MAX, DatagramSession, answer_stranger};
 pub use error::SessionError;
 pub use export::{Export, ExportId, ExportOptions, Refusal, Squash};
+pub use nsm::RestartNotice;
 pub use procedure::Procedure;
 pub use reply_cache::ReplyCache;
-pub use rpcbind::{Change, Registration};
+pub use rpcbind::{Carrier, Change, Registration};
 pub use session::NfsSession;

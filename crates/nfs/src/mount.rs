@@ -97,7 +97,7 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
 
 /// DUMP (section 5.2.2).
 fn dump<B: Backend>(context: &mut Context<'_, B>, out: &mut Writer<'_>) {
-    let end = out.len() + LIST_BYTES_MAX;
+    let end = out.len() + list_bytes_max(context);
     context.backend.each_mount(&mut |client, path| {
         let (client, path) = (
             bounded(client.as_bytes(), NAME_BYTES_MAX),
@@ -114,7 +114,7 @@ fn dump<B: Backend>(context: &mut Context<'_, B>, out: &mut Writer<'_>) {
 
 /// EXPORT (section 5.2.5).
 fn exports<B: Backend>(context: &mut Context<'_, B>, out: &mut Writer<'_>) {
-    let end = out.len() + LIST_BYTES_MAX;
+    let end = out.len() + list_bytes_max(context);
     context.backend.each_export(&mut |path, clients| {
         let path = bounded(path.as_bytes(), PATH_BYTES_MAX);
         if out.len() + 20 + path.len() > end {
@@ -133,6 +133,11 @@ fn exports<B: Backend>(context: &mut Context<'_, B>, out: &mut Writer<'_>) {
         out.bool(false);
     });
     out.bool(false);
+}
+
+/// A list needs no handle, so whoever can use the address of a client has it sent there: over UDP it is short.
+fn list_bytes_max<B: Backend>(context: &Context<'_, B>) -> usize {
+    LIST_BYTES_MAX.min(context.backend.transfer_bytes_max() / 8)
 }
 
 fn bounded(bytes: &[u8], max: usize) -> &[u8] {

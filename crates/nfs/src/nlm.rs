@@ -105,7 +105,7 @@ fn test<B: Backend>(
     let kind = read_kind(&mut arguments)?;
     let lock = LockArguments::read(&mut arguments)?;
     arguments.finish()?;
-    let Lockable { key, range, .. } = match check(now, context, &lock) {
+    let Lockable { key, range, .. } = match check(now, context, &lock, Demand::New) {
         Ok(lockable) => lockable,
         Err(status) => {
             out.u32(status as u32);
@@ -139,18 +139,24 @@ fn lock<B: Backend>(
     let is_reclaim = arguments.bool()?;
     let _state = arguments.u32()?;
     arguments.finish()?;
-    let lockable = match check(now, context, &lock) {
+    let demand = if is_reclaim {
+        Demand::Reclaim
+    } else {
+        Demand::New
+    };
+    let lockable = match check(now, context, &lock, demand) {
         Ok(lockable) => lockable,
         Err(status) => return Ok(status),
     };
     let Lockable { key, range, .. } = lockable;
-    if is_reclaim {
-        // Nobody notes the locks of NLM over a restart, so another client may have had this one meanwhile.
-        return Ok(LockStatus::Denied);
-    }
-    let wait = may_wait.then(|| context.backend.local());
+    let local = context.backend.local();
+    let wait = may_wait.then_some(local);
     let locked = with_clients(context, &lock, |clients, caller| {
-        clients.nlm_lock(caller, &key, kind, range, wait)
+        let locked = clients.nlm_lock(caller, &key, kind, range, wait);
+        if lockable.outlives_restart {
+            clients.note_host(caller, local);
+        }
+        locked
     });
     if locked == Some(Locked::Granted) && lockable.outlives_restart {
         context.backend.settle_records();
@@ -233,12 +239,22 @@ struct Lockable {
     outlives_restart: bool,
 }
 
-/// Checks that the file is a regular one of an export that the client may use, that the user may read or write it, and that
-/// clients of version 4 do not reclaim their locks now.
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Demand {
+    /// A lock, or whether there could be one.
+    New,
+    /// A lock that the client had when the program ended.
+    Reclaim,
+}
+
+/// Checks that the file is a regular one of an export that the client may use, that the user may read or write it, and that the
+/// grace period allows what is asked for.
 fn check<B: Backend>(
     now: Instant,
     context: &mut Context<'_, B>,
     lock: &LockArguments<'_>,
+    demand: Demand,
 ) -> Result<Lockable, LockStatus> {
     let range = lock.range()?;
     let handle = lock.handle.map_err(|_| LockStatus::StaleHandle)?;
@@ -255,16 +271,38 @@ fn check<B: Backend>(
         return Err(LockStatus::Denied);
     }
     let outlives_restart = place.export.outlives_restart;
-    if outlives_restart
-        && with_clients(context, lock, |clients, _| clients.is_in_grace(now)) != Some(false)
-    {
-        return Err(LockStatus::Grace);
-    }
+    check_grace(now, context, lock, (demand, outlives_restart))?;
     Ok(Lockable {
         key: FileKey(handle.to_bytes()),
         range,
         outlives_restart,
     })
+}
+
+/// In the grace period locks of files that outlive the program are reclaimed, and at no other time.
+fn check_grace<B: Backend>(
+    now: Instant,
+    context: &mut Context<'_, B>,
+    lock: &LockArguments<'_>,
+    (demand, outlives_restart): (Demand, bool),
+) -> Result<(), LockStatus> {
+    match demand {
+        Demand::New if !outlives_restart => Ok(()),
+        Demand::New => match with_clients(context, lock, |clients, _| clients.is_in_grace(now)) {
+            Some(false) => Ok(()),
+            _ => Err(LockStatus::Grace),
+        },
+        // Another client may have had the lock meanwhile.
+        Demand::Reclaim if !outlives_restart => Err(LockStatus::Denied),
+        Demand::Reclaim => {
+            match with_clients(context, lock, |clients, caller| {
+                clients.may_reclaim_nlm(now, caller)
+            }) {
+                Some(true) => Ok(()),
+                _ => Err(LockStatus::Denied),
+            }
+        }
+    }
 }
 
 const fn of_status(status: Status) -> LockStatus {

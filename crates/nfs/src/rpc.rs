@@ -104,7 +104,7 @@ pub(crate) const LOCK_PROGRAM: u32 = 100_021;
 pub(crate) const LOCK_VERSION: u32 = 4;
 /// NSM: what clients are told, and tell, after a restart.
 pub(crate) const STATUS_PROGRAM: u32 = 100_024;
-const STATUS_VERSION: u32 = 1;
+pub(crate) const STATUS_VERSION: u32 = 1;
 /// The longest credential or verifier in bytes (opaque_auth, section 8.2).
 const AUTH_BYTES_MAX: usize = 400;
 /// The longest call up to its arguments: the fixed part, credential and verifier.
@@ -158,14 +158,7 @@ impl<'a> Call<'a> {
     /// Reads a call up to its arguments. The checks are in the order of the fields, except that a
     /// program's absence is reported before an invalid credential of its caller.
     pub(crate) fn parse(record: &'a [u8]) -> Result<Self, (u32, Reject)> {
-        let xid = match record.split_first_chunk::<8>() {
-            Some(([a, b, c, d, message_type @ ..], _))
-                if u32::from_be_bytes(*message_type) == CALL =>
-            {
-                u32::from_be_bytes([*a, *b, *c, *d])
-            }
-            _ => return Err((0, Reject::NoCall)),
-        };
+        let xid = Self::xid(record).ok_or((0, Reject::NoCall))?;
         Self::parse_body(xid, record).map_err(|reject| (xid, reject))
     }
 
@@ -196,6 +189,22 @@ impl<'a> Call<'a> {
     /// Whether a record that begins like this is a compound of version 4, which may have data.
     pub(crate) fn is_compound(record: &[u8]) -> bool {
         Self::is(record, Procedure::Compound)
+    }
+
+    /// The transaction identifier of what may be a call; `None` if it is none.
+    pub(crate) fn xid(record: &[u8]) -> Option<u32> {
+        let ([a, b, c, d, message_type @ ..], _) = record.split_first_chunk::<8>()?;
+        let is_call = u32::from_be_bytes(*message_type) == CALL;
+        is_call.then(|| u32::from_be_bytes([*a, *b, *c, *d]))
+    }
+
+    /// Whether it is a call of NFS of another version than 3.
+    pub(crate) fn is_other_nfs(record: &[u8]) -> bool {
+        CallHeader::ref_from_prefix(record).is_ok_and(|(header, _)| {
+            header.rpc_version == RPC_VERSION
+                && header.program == NFS_PROGRAM
+                && header.version != VERSION_3
+        })
     }
 
     fn is(record: &[u8], procedure: Procedure) -> bool {

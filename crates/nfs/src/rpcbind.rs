@@ -7,16 +7,27 @@ use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
 
 use crate::rpc::{
-    AcceptedHeader, CallHeader, LOCK_PROGRAM, LOCK_VERSION, MOUNT_PROGRAM, NFS_PROGRAM, record_mark,
+    AcceptedHeader, CallHeader, LOCK_PROGRAM, LOCK_VERSION, MOUNT_PROGRAM, NFS_PROGRAM,
+    STATUS_PROGRAM, STATUS_VERSION, record_mark,
 };
 use crate::xdr::{Malformed, Reader, Writer};
 
-/// A program, its version, and where it is served over TCP: what rpcbind knows of it (rpcb).
+/// A program, its version, and where it is served: what rpcbind knows of it (rpcb).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Registration {
     program: u32,
     version: u32,
+    carrier: Carrier,
     address: SocketAddr,
+}
+
+/// What carries the calls of a registered program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Carrier {
+    /// TCP, with record marking.
+    Tcp,
+    /// UDP.
+    Udp,
 }
 
 /// What rpcbind is asked to do.
@@ -39,7 +50,11 @@ const TCP: u32 = 6;
 impl fmt::Display for Registration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (program, version) = (self.program, self.version);
-        write!(f, "program {program} version {version} at {}", self.address)
+        let (netid, address) = (self.netid(), self.address);
+        write!(
+            f,
+            "program {program} version {version} at {netid} {address}"
+        )
     }
 }
 
@@ -47,30 +62,48 @@ impl Registration {
     /// The longest reply to a call, in bytes, with the header of its record.
     pub const REPLY_BYTES_MAX: usize = 4 + size_of::<AcceptedHeader>() + 4;
 
-    /// What a portal serves: NFS versions 3 and 4, MOUNT version 3, NLM version 4.
-    pub fn of_portal(address: SocketAddr) -> [Self; 4] {
+    /// What a portal serves: NFS version 3, MOUNT version 3, NLM version 4, NSM version 1, and over TCP NFS version 4.
+    pub fn of_portal(carrier: Carrier, address: SocketAddr) -> impl Iterator<Item = Self> {
         let programs = [
             (NFS_PROGRAM, 3),
-            (NFS_PROGRAM, 4),
             (MOUNT_PROGRAM, 3),
             (LOCK_PROGRAM, LOCK_VERSION),
+            (STATUS_PROGRAM, STATUS_VERSION),
+            (NFS_PROGRAM, 4),
         ];
-        programs.map(|(program, version)| Self {
-            program,
-            version,
-            address,
-        })
+        let count = match carrier {
+            Carrier::Tcp => 5,
+            Carrier::Udp => 4,
+        };
+        programs
+            .into_iter()
+            .take(count)
+            .map(move |(program, version)| Self {
+                program,
+                version,
+                carrier,
+                address,
+            })
     }
 
-    /// The record that asks the portmapper of a client for the port of its NLM over TCP (PMAPPROC_GETPORT, RFC 1833 section
-    /// 3.2).
+    /// The record that asks the portmapper of a client for the port of its NLM over TCP.
     pub fn ask_for_locks(xid: u32) -> Vec<u8> {
+        Self::ask_for(xid, LOCK_PROGRAM, LOCK_VERSION)
+    }
+
+    /// The record that asks it for the port of its NSM over TCP.
+    pub fn ask_for_status(xid: u32) -> Vec<u8> {
+        Self::ask_for(xid, STATUS_PROGRAM, STATUS_VERSION)
+    }
+
+    /// PMAPPROC_GETPORT (RFC 1833 section 3.2).
+    fn ask_for(xid: u32, program: u32, version: u32) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut out = Writer::new(&mut bytes);
         out.zeros(4);
         out.view(&CallHeader::new(xid, (RPCBIND_PROGRAM, 2, GET_PORT)));
         out.zeros(16);
-        for word in [LOCK_PROGRAM, LOCK_VERSION, TCP, 0] {
+        for word in [program, version, TCP, 0] {
             out.u32(word);
         }
         let len = out.len() - 4;
@@ -92,9 +125,11 @@ impl Registration {
 
     /// The transport (netid). rpcbind has one address per program, version and transport.
     const fn netid(&self) -> &'static str {
-        match self.address {
-            SocketAddr::V4(_) => "tcp",
-            SocketAddr::V6(_) => "tcp6",
+        match (self.carrier, self.address) {
+            (Carrier::Tcp, SocketAddr::V4(_)) => "tcp",
+            (Carrier::Tcp, SocketAddr::V6(_)) => "tcp6",
+            (Carrier::Udp, SocketAddr::V4(_)) => "udp",
+            (Carrier::Udp, SocketAddr::V6(_)) => "udp6",
         }
     }
 
@@ -159,7 +194,12 @@ mod tests {
 
     #[test]
     fn a_call_is_as_rfc_1833_lays_it_out() {
-        let [_, _, mount, _] = Registration::of_portal("192.0.2.1:2049".parse().expect("valid"));
+        let of = |carrier, address: &str| {
+            let address = address.parse().expect("an address");
+            Registration::of_portal(carrier, address).collect::<Vec<_>>()
+        };
+        let tcp = of(Carrier::Tcp, "192.0.2.1:2049");
+        let mount = tcp[1];
         let golden = [
             &[0x80, 0, 0, 80, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 2][..],
             &[0, 1, 0x86, 0xa0, 0, 0, 0, 4, 0, 0, 0, 1],
@@ -168,9 +208,15 @@ mod tests {
             b"\0\0\0\x03tcp\0\0\0\0\x0d192.0.2.1.8.1\0\0\0\0\0\0\0",
         ];
         assert_eq!(mount.call(9, Change::Set), golden.concat());
-        let [nfs, ..] = Registration::of_portal("[2001:db8::1]:20000".parse().expect("valid"));
+        let nfs = of(Carrier::Tcp, "[2001:db8::1]:20000")[0];
         assert_eq!(nfs.universal_address(), "2001:db8::1.78.32");
         assert_eq!(nfs.netid(), "tcp6");
+        let udp = of(Carrier::Udp, "192.0.2.1:2049");
+        assert_eq!((udp[0].netid(), udp.len(), tcp.len()), ("udp", 4, 5));
+        assert!(
+            udp.iter()
+                .all(|it| it.version < 4 || it.program != NFS_PROGRAM)
+        );
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod corpus;
 mod data;
+mod datagrams;
 mod directories;
 mod duplicates;
 mod files;

@@ -18,6 +18,7 @@ mod write;
 use crate::xdr::{Reader, Writer};
 use crate::{Backend, Procedure};
 
+pub(crate) use crate::backend::TRANSFER_BYTES_MAX;
 pub(crate) use file::{access_bits, link_path};
 pub(crate) use handle::{HANDLE_BYTES_MAX, Handle, write_handle};
 pub(crate) use place::{Context, Fault, look_up_path};
@@ -29,8 +30,6 @@ pub(crate) use read::{
 pub(crate) use status::Status;
 pub(crate) use write::WriteCall;
 
-/// The most data of a READ (rtmax) or a WRITE (wtmax), in bytes.
-pub(crate) const TRANSFER_BYTES_MAX: usize = 1 << 20;
 /// The longest reply to READDIR or READDIRPLUS, in bytes (dtpref).
 pub(crate) const LISTING_BYTES_MAX: usize = 64 << 10;
 

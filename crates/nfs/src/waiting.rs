@@ -164,7 +164,7 @@ impl Waiting {
             record,
             began: now,
             slot: 0,
-            data_bytes_max: TRANSFER_BYTES_MAX,
+            data_bytes_max: backend.transfer_bytes_max(),
             cost,
             rest,
         };

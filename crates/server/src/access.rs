@@ -72,15 +72,12 @@ impl AccessList {
         }
     }
 
-    /// Admits clients that are identified by their address alone; all if the list is empty.
-    pub(crate) fn of_addresses(clients: &[AddressRange]) -> Self {
-        if clients.is_empty() {
-            return Self::Any(Access::ReadWrite);
-        }
+    /// Admits clients that are identified by their address alone; none if the list is empty.
+    pub(crate) fn of_addresses(addresses: Vec<AddressRange>) -> Self {
         let host = HostDefinition {
             name: "clients".parse().expect("a name"),
             told_by: ToldBy::Address,
-            addresses: clients.to_vec(),
+            addresses,
             chap: None,
             dhchap: None,
             tls: None,
@@ -254,13 +251,13 @@ mod tests {
         let check = |ranges: &[AddressRange], address: &str| {
             let address = address.parse().expect("an address");
             let name = None;
-            AccessList::of_addresses(ranges).check(HostIdentity { name, address })
+            AccessList::of_addresses(ranges.to_vec()).check(HostIdentity { name, address })
         };
         assert_eq!(check(&ranges, "192.0.2.9"), Access::ReadWrite);
         assert_eq!(check(&ranges, "::ffff:192.0.2.9"), Access::ReadWrite);
         assert_eq!(check(&ranges, "2001:db8::7"), Access::ReadWrite);
         assert_eq!(check(&ranges, "192.0.3.9"), Access::Denied);
-        assert_eq!(check(&[], "192.0.3.9"), Access::ReadWrite);
+        assert_eq!(check(&[], "192.0.3.9"), Access::Denied);
     }
 
     #[test]

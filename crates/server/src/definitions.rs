@@ -320,6 +320,8 @@ pub enum Transport {
     Iser,
     /// NFS over TCP, with MOUNT at the same port.
     Nfs,
+    /// NFS version 3 over UDP, with MOUNT at the same port.
+    NfsUdp,
     /// NFS over RDMA, with MOUNT at the same port.
     NfsRdma,
     /// The Block RDMA Protocol over TCP (docs/brp.md), for the targets of NVMe.
@@ -335,7 +337,7 @@ impl Transport {
         match self {
             Self::NvmeTcp | Self::NvmeRdma | Self::Brp | Self::BrpRdma => Some(Protocol::Nvme),
             Self::Iscsi | Self::Iser => Some(Protocol::Iscsi),
-            Self::Nfs | Self::NfsRdma => None,
+            Self::Nfs | Self::NfsUdp | Self::NfsRdma => None,
         }
     }
 
@@ -358,18 +360,18 @@ impl Transport {
     pub const fn authenticates(self) -> bool {
         match self {
             Self::NvmeTcp | Self::NvmeRdma | Self::Iscsi | Self::Iser => true,
-            Self::Nfs | Self::NfsRdma | Self::Brp | Self::BrpRdma => false,
+            Self::Nfs | Self::NfsUdp | Self::NfsRdma | Self::Brp | Self::BrpRdma => false,
         }
     }
 
-    /// The same protocol over RDMA, for a transport over TCP; `None` for transports over RDMA.
+    /// The same protocol over RDMA, for a transport over TCP; `None` for others.
     pub const fn over_rdma(self) -> Option<Self> {
         match self {
             Self::NvmeTcp => Some(Self::NvmeRdma),
             Self::Iscsi => Some(Self::Iser),
             Self::Nfs => Some(Self::NfsRdma),
             Self::Brp => Some(Self::BrpRdma),
-            Self::NvmeRdma | Self::Iser | Self::NfsRdma | Self::BrpRdma => None,
+            Self::NfsUdp | Self::NvmeRdma | Self::Iser | Self::NfsRdma | Self::BrpRdma => None,
         }
     }
 
@@ -381,6 +383,15 @@ impl Transport {
         )
     }
 
+    /// What carries it: `tcp`, `udp` or `rdma`.
+    pub const fn carrier(self) -> &'static str {
+        match self {
+            Self::NvmeTcp | Self::Iscsi | Self::Nfs | Self::Brp => "tcp",
+            Self::NfsUdp => "udp",
+            Self::NvmeRdma | Self::Iser | Self::NfsRdma | Self::BrpRdma => "rdma",
+        }
+    }
+
     /// Its name in URLs.
     pub const fn scheme(self) -> &'static str {
         match self {
@@ -389,6 +400,7 @@ impl Transport {
             Self::Iscsi => "iscsi",
             Self::Iser => "iser",
             Self::Nfs => "nfs",
+            Self::NfsUdp => "nfs+udp",
             Self::NfsRdma => "nfs+rdma",
             Self::Brp => "brp",
             Self::BrpRdma => "brp+rdma",
@@ -403,6 +415,7 @@ impl Transport {
             "iscsi" => Some(Self::Iscsi),
             "iser" => Some(Self::Iser),
             "nfs" => Some(Self::Nfs),
+            "nfs+udp" => Some(Self::NfsUdp),
             "nfs+rdma" => Some(Self::NfsRdma),
             "brp" => Some(Self::Brp),
             "brp+rdma" => Some(Self::BrpRdma),
@@ -438,6 +451,14 @@ impl AddressRange {
             address,
             prefix_bits,
         })
+    }
+
+    /// One address.
+    pub fn one(address: IpAddr) -> Self {
+        Self {
+            address,
+            prefix_bits: address_bits(address),
+        }
     }
 
     /// Whether `address` lies in the range. An IPv4 address mapped into IPv6 counts as the IPv4

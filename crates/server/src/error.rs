@@ -631,6 +631,9 @@ pub enum StartError {
     /// The thread that notes clients of NFS could not be started.
     #[error("cannot start the thread that notes clients of NFS: {0}")]
     ClientRecords(#[source] io::Error),
+    /// The thread that looks host names up could not be started.
+    #[error("cannot start the thread that looks up host names of clients: {0}")]
+    ClientNames(#[source] io::Error),
     /// The thread that speaks to the portmapper could not be started.
     #[error("cannot start the thread that speaks to the portmapper: {0}")]
     Portmapper(#[source] io::Error),
@@ -648,6 +651,7 @@ impl StartError {
             | Self::Freeing(_)
             | Self::LockCallbacks(_)
             | Self::ClientRecords(_)
+            | Self::ClientNames(_)
             | Self::Portmapper(_) => false,
         }
     }

@@ -10,9 +10,9 @@ use volume::filters::FilterSpec;
 use volume::{Availability, CacheStatistics, Damage, MirrorInfo, PathInfo, VolumeSpec, WriteLock};
 
 use crate::{
-    FileStatistics, HostDefinition, HostName, IoStatistics, PortalDefinition, RdmaProvider,
-    RdmaSegmentation, RdmaStatistics, ShareDefinition, ShareName, TargetDefinition, TargetName,
-    Transport, VolumeName,
+    ClientNameInfo, FileStatistics, HostDefinition, HostName, IoStatistics, PortalDefinition,
+    RdmaProvider, RdmaSegmentation, RdmaStatistics, ShareDefinition, ShareName, TargetDefinition,
+    TargetName, Transport, VolumeName,
 };
 
 /// A volume as it is now.
@@ -85,6 +85,8 @@ pub struct ShareInfo {
     pub sessions: usize,
     /// Why it is not served, and how to fix that; `None` if it is.
     pub problem: Option<String>,
+    /// The clients that are named by host name, with their addresses.
+    pub client_names: Vec<ClientNameInfo>,
     /// What clients have done to it.
     pub statistics: FileStatistics,
 }

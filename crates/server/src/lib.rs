@@ -28,6 +28,7 @@ mod registry;
 mod reservation_saves;
 mod server;
 mod share;
+mod share_client;
 mod statistics;
 mod unsent;
 mod views;
@@ -70,6 +71,7 @@ pub use server::{
     Cores, NewSnapshot, ReservationFeed, Server, ServerConfig, check_exposure, machine,
 };
 pub use share::{ShareDefinition, ShareKind};
+pub use share_client::{ClientName, ClientNameInfo, ShareClient, ShareClientFault};
 pub use statistics::{FileStatistics, IoStatistics, Kind, KindStatistics, Latency, Statistics};
 pub use tls::{Key as TlsKey, KeyError as TlsKeyError, Policy as TlsPolicy, Suite as TlsSuite};
 pub use volume::copy::{Copied, CopyError, Verify};

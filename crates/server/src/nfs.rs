@@ -9,7 +9,8 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 use ::nfs::{
-    ClientInfo, ClientRecord, Clients, Export, ExportId, Grant, Procedure, Refusal, ReplyCache,
+    ClientInfo, ClientRecord, Clients, DATAGRAM_TRANSFER_BYTES_MAX, Export, ExportId, Grant,
+    LockHost, Procedure, Refusal, ReplyCache, TRANSFER_BYTES_MAX,
 };
 use block::{Access, HostIdentity};
 use net::{ConnectionId, ReactorHandle};
@@ -179,6 +180,15 @@ impl Exports {
     }
 }
 
+/// Who may reclaim what it held, after a restart.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Noted {
+    /// Clients of version 4.
+    pub(crate) clients: Vec<ClientRecord>,
+    /// Clients of NLM.
+    pub(crate) hosts: Vec<LockHost>,
+}
+
 /// What clients of NFS hold, and the signal that some are to be told of locks.
 pub(crate) struct NfsClients {
     clients: Mutex<Clients>,
@@ -234,26 +244,38 @@ impl NfsClients {
     }
 
     /// Begins the grace period after a restart. From now on a thread saves records.
-    pub(crate) fn begin_grace(&self, records: Vec<ClientRecord>) {
+    pub(crate) fn begin_grace(&self, noted: Noted) {
         let mut clients = lock(&self.clients);
         *lock(&self.saved) = Some(clients.records_number());
-        clients.begin_grace(Instant::now(), records);
+        let now = Instant::now();
+        clients.begin_grace(now, noted.clients);
+        clients.remember_hosts(now, noted.hosts);
     }
 
     /// Waits for records that are others than those with this number, at most for a while. `None` at the end, once these are
     /// saved.
-    pub(crate) fn wait_for_records(&self, saved: u64) -> Option<(u64, Vec<ClientRecord>)> {
+    pub(crate) fn wait_for_records(&self, saved: u64) -> Option<(u64, Noted)> {
         let mut clients = lock(&self.clients);
         loop {
             let number = clients.records_number();
             if number != saved {
-                return Some((number, clients.records()));
+                let (hosts, clients) = (clients.lock_hosts(), clients.records());
+                return Some((number, Noted { clients, hosts }));
             }
             if self.is_stopping.load(Ordering::Acquire) {
                 return None;
             }
             clients = (self.changed.wait(clients)).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// Waits for a while. Returns whether the program goes on.
+    pub(crate) fn pause(&self, time: Duration) -> bool {
+        let clients = lock(&self.clients);
+        let goes_on = |_: &mut Clients| !self.is_stopping.load(Ordering::Acquire);
+        let waited = self.changed.wait_timeout_while(clients, time, goes_on);
+        drop(waited);
+        !self.is_stopping.load(Ordering::Acquire)
     }
 
     /// The records with this number were saved, or that was tried.
@@ -388,6 +410,14 @@ impl Member {
             operations: self.operations.sum(),
             clients: Vec::new(),
         }
+    }
+}
+
+/// See [`nfs::Backend::transfer_bytes_max`].
+pub(crate) const fn transfer_bytes_max(transport: Transport) -> usize {
+    match transport {
+        Transport::NfsUdp => DATAGRAM_TRANSFER_BYTES_MAX,
+        _ => TRANSFER_BYTES_MAX,
     }
 }
 

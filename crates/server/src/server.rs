@@ -8,6 +8,8 @@
 //! Locks are taken from left to right. The data path takes none.
 
 mod brp;
+mod client_calls;
+mod client_names;
 mod client_records;
 mod connections;
 mod copies;
@@ -25,6 +27,7 @@ mod rdma;
 mod referrals;
 mod remote;
 mod reservations;
+mod restart_notices;
 mod saves;
 mod sessions;
 mod shares;
@@ -39,6 +42,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use ::nfs::Carrier;
 use ::nvme::controller::OpenError;
 use block::{Access, HostIdentity};
 use net::{ReactorHandle, ReactorOptions, Reactors, Threads};
@@ -62,10 +66,12 @@ use crate::{
 pub use reservations::ReservationFeed;
 pub use snapshots::NewSnapshot;
 
+use client_names::{ClientNames, NameThread};
 use client_records::ClientRecords;
 use freeing::Freeing;
 use key_exchange::KeyExchange;
 use lock_callbacks::LockCallbacks;
+use nfs::Datagrams;
 use nvme::GeneratedKeys;
 use portals::PortalEntry;
 use portmapper::Portmapper;
@@ -92,7 +98,7 @@ pub struct ServerConfig {
     /// The folder in which mirrors record which members are in sync; it is created. Without one, mirrors
     /// that are restored start as new ones.
     pub mirror_records: Option<PathBuf>,
-    /// The file in which clients of NFS version 4 are noted that may hold state, so that they alone may reclaim it after a
+    /// The file in which clients of NFS are noted that may hold state, so that they alone may reclaim it after a
     /// restart. Without one, nothing is reclaimed.
     pub nfs_client_records: Option<PathBuf>,
     /// The Unix socket of the portmapper (rpcbind), with which NFS portals are registered; without one, they are not.
@@ -124,7 +130,10 @@ struct Shared {
     core: Arc<Core>,
     /// Threads for RDMA; they end before the reactors.
     rdma: Rdma,
+    /// Threads for UDP; they end before the reactors, too.
+    datagrams: Datagrams,
     reactors: Reactors,
+    _client_names: NameThread,
 }
 
 /// What the control plane and all connections share.
@@ -147,6 +156,8 @@ struct Core {
     discovery: Arc<NvmeTarget>,
     /// The shares as NFS connections see them, and what these connections share.
     exports: Exports,
+    /// The addresses of clients that shares name by host name.
+    client_names: Arc<ClientNames>,
     key_exchange: KeyExchange,
     /// Keys for TLS that authentications have generated.
     generated_keys: GeneratedKeys,
@@ -230,17 +241,30 @@ impl Server {
             _client_records: ClientRecords::start(config.nfs_client_records, exports.clients())
                 .map_err(StartError::ClientRecords)?,
             exports,
+            client_names: Arc::default(),
             generated_keys: GeneratedKeys::default(),
             key_exchange: KeyExchange::start(handle.clone()).map_err(StartError::KeyExchange)?,
             freeing: Freeing::start().map_err(StartError::Freeing)?,
             portmapper: Portmapper::start(config.portmapper).map_err(StartError::Portmapper)?,
             handle,
         });
+        let of_names = Arc::downgrade(&core);
+        let client_names = NameThread::start(
+            Arc::clone(&core.client_names),
+            Box::new(client_names::by_system),
+            Box::new(move || {
+                if let Some(core) = of_names.upgrade() {
+                    core.publish_shares(&core.state());
+                }
+            }),
+        );
         Ok(Self {
             shared: Arc::new(Shared {
                 core,
                 rdma,
+                datagrams: Datagrams::default(),
                 reactors,
+                _client_names: client_names.map_err(StartError::ClientNames)?,
             }),
         })
     }
@@ -284,6 +308,7 @@ impl Server {
         let left = until.saturating_duration_since(Instant::now());
         std::thread::scope(|scope| {
             scope.spawn(|| self.shared.rdma.stop(left));
+            scope.spawn(|| self.shared.datagrams.stop());
             self.shared.reactors.stop(left);
         });
         self.flush_volumes();
@@ -425,8 +450,15 @@ impl Core {
     fn publish(&self, state: &State) {
         self.publish_to_nvme(state);
         let portals = state.portals.keys();
-        let nfs = portals.filter(|portal| portal.transport == Transport::Nfs);
-        self.portmapper.register(nfs.map(|portal| portal.address));
+        let nfs = portals.filter_map(|portal| {
+            let carrier = match portal.transport {
+                Transport::Nfs => Carrier::Tcp,
+                Transport::NfsUdp => Carrier::Udp,
+                _ => return None,
+            };
+            Some((carrier, portal.address))
+        });
+        self.portmapper.register(nfs);
         let groups = state.iscsi_groups();
         for entry in state.targets.values() {
             if let Service::Iscsi(target) = &entry.service {

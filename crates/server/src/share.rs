@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use ::nfs::ExportOptions;
 
-use crate::{AddressRange, ShareName};
+use crate::{ShareClient, ShareName};
 
 /// A share: a tree of files that is exported under a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,9 +15,9 @@ pub struct ShareDefinition {
     pub kind: ShareKind,
     /// How it is exported.
     pub options: ExportOptions,
-    /// The addresses of the clients that may use it; all if empty. A share without such a list is
-    /// not served through a portal that other machines can reach.
-    pub clients: Vec<AddressRange>,
+    /// The clients that may use it; all if empty. A share without such a list is not served through
+    /// a portal that other machines can reach.
+    pub clients: Vec<ShareClient>,
 }
 
 /// What holds the files of a share.

@@ -65,7 +65,7 @@ impl Fixture {
                 4424,
                 "?unit=1&rdma=soft&local=127.0.55.2",
             ),
-            Transport::Nfs | Transport::NfsRdma => panic!("NFS has no volumes"),
+            Transport::Nfs | Transport::NfsUdp | Transport::NfsRdma => panic!("NFS has no volumes"),
         };
         fixture::offer(&server, target, "rd0", HostPolicy::Local);
         let portal = fixture::portal(transport, ([127, 0, 55, 1], port));

@@ -116,7 +116,7 @@ fn target_of(transport: Transport) -> (&'static str, &'static str) {
         Transport::Iscsi | Transport::Iser => (IQN, "/0"),
         Transport::NvmeTcp | Transport::NvmeRdma => (NQN, "?ns=1"),
         Transport::Brp | Transport::BrpRdma => (NQN, "?unit=1"),
-        Transport::Nfs | Transport::NfsRdma => panic!("NFS has no volumes"),
+        Transport::Nfs | Transport::NfsUdp | Transport::NfsRdma => panic!("NFS has no volumes"),
     }
 }
 

@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use server::{AddressRange, ShareDefinition, ShareName};
+use server::{ShareClient, ShareDefinition, ShareName};
 use utoipa::ToSchema;
 use volume::ByteSize;
 
@@ -32,10 +32,10 @@ pub struct Share {
     /// For `ramfs`: how many files, directories and links it may hold.
     #[schema(value_type = u64, default = 1_048_576)]
     pub files_max: NonZeroU64,
-    /// Addresses and ranges from which clients may use it. Without a list it is not served through
-    /// a portal that other machines can reach.
+    /// Clients that may use it: addresses, networks and host names. Without a list it is not served
+    /// through a portal that other machines can reach.
     #[schema(value_type = Vec<String>, example = json!(["192.0.2.0/24"]))]
-    pub clients: Vec<Text<AddressRange>>,
+    pub clients: Vec<Text<ShareClient>>,
     /// What clients may do, in the words of exports(5): `rw` or `ro`, `sync` or `async`, `secure`
     /// or `insecure`,
     /// `root_squash`, `no_root_squash` or `all_squash`, `anonuid=N`, `anongid=N`. What is not named has its default.
@@ -149,7 +149,7 @@ impl Share {
                 },
             },
             options: self.options.0.into(),
-            clients: self.clients.iter().map(|range| range.0).collect(),
+            clients: self.clients.iter().map(|client| client.0.clone()).collect(),
         }
     }
 }

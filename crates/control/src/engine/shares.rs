@@ -5,7 +5,9 @@ use std::num::NonZeroU64;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use server::{AddressRange, FileStatistics, Force, ServerError, ShareInfo, ShareName};
+use server::{
+    ClientNameInfo, FileStatistics, Force, ServerError, ShareClient, ShareInfo, ShareName,
+};
 use utoipa::ToSchema;
 
 use super::statistics_views::{KindView, by_procedure};
@@ -32,9 +34,11 @@ pub struct ShareView {
     pub quota_bytes: Option<u64>,
     /// How many files, directories and links it may hold.
     pub files_max: u64,
-    /// Addresses and ranges from which clients may use it. Without a list it is not served through
-    /// a portal that other machines can reach.
+    /// Clients that may use it: addresses, networks and host names. Without a list it is not served
+    /// through a portal that other machines can reach.
     pub clients: Vec<String>,
+    /// What is known of the host names among them.
+    pub client_names: Vec<ClientNameView>,
     /// All options, in the words of exports(5).
     pub options: String,
     /// When its tree of files was made, in seconds since 1970. A restart, and erasing it, make
@@ -57,6 +61,27 @@ pub struct ShareView {
     pub statistics: BTreeMap<String, KindView>,
 }
 
+/// A host name of a client.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ClientNameView {
+    /// The name.
+    pub name: String,
+    /// Its addresses: clients at these may use the share.
+    pub addresses: Vec<String>,
+    /// Why the last look-up failed, and how to fix that; it is repeated.
+    pub problem: Option<String>,
+}
+
+impl From<&ClientNameInfo> for ClientNameView {
+    fn from(info: &ClientNameInfo) -> Self {
+        Self {
+            name: info.name.to_string(),
+            addresses: info.addresses.iter().map(ToString::to_string).collect(),
+            problem: info.problem.clone(),
+        }
+    }
+}
+
 /// What is to change of a share; what is absent stays.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -73,10 +98,10 @@ pub struct SharePatch {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     pub files_max: Option<NonZeroU64>,
-    /// All addresses and ranges from which clients may use it.
+    /// All clients that may use it: addresses, networks and host names.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<String>>, example = json!(["192.0.2.0/24"]))]
-    pub clients: Option<Vec<Text<AddressRange>>>,
+    pub clients: Option<Vec<Text<ShareClient>>>,
     /// Options in the words of exports(5). Those that are not named stay.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "ro")]
@@ -215,6 +240,7 @@ impl Engine {
             quota_bytes: share.quota.map(|quota| quota.0),
             files_max: share.files_max.get(),
             clients: share.clients.iter().map(ToString::to_string).collect(),
+            client_names: info.client_names.iter().map(Into::into).collect(),
             options: share.options.to_string(),
             created_unix_s: unix_s(info.created),
             used_bytes: info.used_bytes,

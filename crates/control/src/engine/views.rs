@@ -310,7 +310,7 @@ pub struct SessionView {
     pub peer: String,
     /// The local address of the connection.
     pub local: String,
-    /// The transport: `nvme+tcp`, `nvme+rdma`, `iscsi`, `iser`, `nfs`, `nfs+rdma`, `brp` or `brp+rdma`.
+    /// The transport: `nvme+tcp`, `nvme+rdma`, `iscsi`, `iser`, `nfs`, `nfs+udp`, `nfs+rdma`, `brp` or `brp+rdma`.
     pub transport: String,
     /// The controller ID, for NVMe.
     pub controller: Option<u16>,

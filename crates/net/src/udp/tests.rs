@@ -99,3 +99,28 @@ fn datagrams_that_cannot_be_delivered_do_not_disturb_receiving() {
     lonely.send(&run, pieces).unwrap();
     assert_eq!(lonely.receive(&mut [0; 10]).unwrap(), None);
 }
+
+/// The longest datagram of IPv6 with its headers is longer than a packet of loopback, 65,536 bytes.
+#[test]
+fn a_datagram_that_is_longer_than_a_packet_is_refused_or_sent_as_fragments() {
+    let receiver = socket("[::1]:0");
+    let bytes = vec![7; 65_527];
+    let mut buffer = vec![0; UdpSocket::ARRIVAL_LEN_MAX_BYTES];
+    for (too_long, arrives) in [(TooLong::Refuse, false), (TooLong::Fragment, true)] {
+        let options = UdpOptions {
+            too_long,
+            ..UdpOptions::default()
+        };
+        let mut sender = UdpSocket::bind("[::1]:0".parse().unwrap(), &options).unwrap();
+        let run = UdpRun {
+            source: sender.local_addr().ip(),
+            dest: receiver.local_addr(),
+            segment_len_bytes: None,
+        };
+        let sent = sender.send(&run, [&bytes[..]].into_iter());
+        assert_eq!(sent.is_ok(), arrives, "{sent:?}");
+        if arrives {
+            assert_eq!(receive(&receiver, &mut buffer).len_bytes, bytes.len());
+        }
+    }
+}

@@ -192,6 +192,7 @@ impl Clients {
         while let Some((&id, _)) = self.lockers.iter().find(|(_, client)| is_it(client)) {
             self.remove_nlm(id);
         }
+        self.forget_hosts(address, name);
     }
 
     /// Removes locks of NLM on files of shares that do not exist any more: no client can unlock these.
@@ -267,7 +268,7 @@ impl Clients {
         self.lockers.values().map(|client| client.ranges).sum()
     }
 
-    fn find_nlm(&self, caller: NlmCaller<'_>) -> Option<u64> {
+    pub(super) fn find_nlm(&self, caller: NlmCaller<'_>) -> Option<u64> {
         let is_it =
             |client: &NlmClient| client.address == caller.address && *client.name == *caller.name;
         let mut found = self.lockers.iter().filter(|(_, client)| is_it(client));

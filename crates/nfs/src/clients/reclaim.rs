@@ -17,6 +17,7 @@
 use std::net::IpAddr;
 use std::time::Instant;
 
+use super::hosts::LockHosts;
 use super::{Client, Clients, LEASE, OWNER_BYTES_MAX};
 use crate::status4::Status4;
 
@@ -46,7 +47,7 @@ pub(super) struct Reclaims {
     /// The clients of the program's last run that are not done.
     records: Vec<ClientRecord>,
     end: Option<Instant>,
-    /// Moves with each change of [`Clients::records`].
+    /// Moves with each change of [`Clients::records`] and [`Clients::lock_hosts`].
     number: u64,
 }
 
@@ -54,7 +55,8 @@ impl Clients {
     /// The most records that are saved: of clients before the restart and after it.
     pub const RECORDS_MAX: usize = 2 * super::CLIENTS_MAX;
     /// The most memory in bytes that records take: those that are waited for, and those that are being saved.
-    pub const RECORDS_BYTES_MAX: usize = 2 * Self::RECORDS_MAX * (OWNER_BYTES_MAX + 64);
+    pub const RECORDS_BYTES_MAX: usize =
+        2 * Self::RECORDS_MAX * (OWNER_BYTES_MAX + 64) + LockHosts::BYTES_MAX;
 
     /// Begins the grace period of these clients, which may have held state when the program ended. Without any there is none.
     pub fn begin_grace(&mut self, now: Instant, mut records: Vec<ClientRecord>) {
@@ -87,15 +89,20 @@ impl Clients {
 
     /// Whether opens and locks of files that outlive the program have to be reclaimed now, and others have to wait.
     pub(crate) fn is_in_grace(&mut self, now: Instant) -> bool {
-        let Some(end) = self.reclaims.end else {
-            return false;
-        };
-        if now >= end || self.reclaims.records.is_empty() {
-            self.reclaims.end = None;
-            self.drop_records(|_| true);
-            return false;
+        let is_open = |end: Instant| now < end && !self.reclaims.records.is_empty();
+        if self.reclaims.end.is_some_and(is_open) || self.hosts.are_waited_for(now) {
+            return true;
         }
-        true
+        if self.reclaims.end.take().is_some() {
+            self.drop_records(|_| true);
+        }
+        self.end_host_grace();
+        false
+    }
+
+    /// What is to be saved has changed.
+    pub(super) const fn note_change(&mut self) {
+        self.reclaims.number += 1;
     }
 
     /// Whether a client is expected to reclaim something.

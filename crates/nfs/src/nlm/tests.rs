@@ -29,6 +29,16 @@ impl Setup {
     }
 }
 
+impl Setup {
+    /// See [`Clients::records_number`].
+    fn records_number(&mut self) -> u64 {
+        let mut number = 0;
+        self.server
+            .with_clients(&mut |clients| number = clients.records_number());
+        number
+    }
+}
+
 fn cookie() -> Arguments {
     Arguments::default().opaque(b"cook")
 }
@@ -216,4 +226,95 @@ fn invalid_locks_have_the_error_that_the_specification_names() {
         .u32(7);
     assert_eq!(setup.locked(LOCK, call), LockStatus::Denied as u32);
     assert_eq!(setup.server.count_clients().locks, 0);
+}
+
+#[test]
+fn a_client_reclaims_its_locks_in_the_grace_period_and_no_other_does() {
+    let mut setup = Setup::new();
+    setup.server.exports[0].outlives_restart = true;
+    let file = setup.create(b"file", 0o644);
+    let claim = |lock: &Arguments, is_reclaim| {
+        let call = cookie().u32(0).u32(1).raw(&lock.0);
+        call.u32(is_reclaim).u32(7)
+    };
+    let (own, more) = (lock(&file, 1, (0, 10)), lock(&file, 1, (20, 10)));
+    assert_eq!(setup.locked(LOCK, claim(&own, 0)), 0);
+    let (denied, grace) = (LockStatus::Denied as u32, LockStatus::Grace as u32);
+    assert_eq!(setup.locked(LOCK, claim(&own, 1)), denied, "no restart");
+    // Nothing is saved again for each lock.
+    let saved = setup.records_number();
+    assert_eq!(setup.locked(UNLOCK, cookie().raw(&own.0)), 0);
+    assert_eq!(setup.locked(LOCK, claim(&own, 0)), 0);
+    assert_eq!(setup.records_number(), saved);
+
+    setup.server.restart(setup.peer.now);
+    assert_eq!(setup.server.count_clients().locks, 0);
+    assert_eq!(setup.locked(LOCK, claim(&more, 0)), grace);
+    let here = setup.server.client;
+    setup.server.client = [192, 0, 2, 9].into();
+    assert_eq!(setup.locked(LOCK, claim(&own, 1)), denied, "a stranger");
+    setup.server.client = here;
+    assert_eq!(setup.locked(LOCK, claim(&own, 1)), 0);
+    assert_eq!(setup.locked(LOCK, claim(&more, 0)), grace, "still");
+    setup.peer.now += crate::clients::LEASE;
+    assert_eq!(setup.locked(LOCK, claim(&more, 1)), denied, "too late");
+    assert_eq!(setup.locked(LOCK, claim(&more, 0)), 0);
+    assert_eq!(setup.server.count_clients().locks, 2);
+}
+
+#[test]
+fn a_client_that_has_restarted_or_stays_away_reclaims_nothing() {
+    let mut setup = Setup::new();
+    setup.server.exports[0].outlives_restart = true;
+    let file = setup.create(b"file", 0o644);
+    let own = lock(&file, 1, (0, 10));
+    let reclaim = cookie().u32(0).u32(1).raw(&own.0).u32(1).u32(7);
+    let (denied, free) = (
+        LockStatus::Denied as u32,
+        Arguments::default().opaque(b"client").u32(9),
+    );
+    assert_eq!(setup.locked(LOCK, lock_call(0, 1, &own)), 0);
+    setup.server.restart(setup.peer.now);
+    let freed = (setup.peer).lock_call(&mut setup.server, FREE_ALL, free);
+    freed.end();
+    assert_eq!(setup.locked(LOCK, reclaim.clone()), denied);
+    assert_eq!(
+        setup.locked(LOCK, lock_call(0, 1, &own)),
+        0,
+        "nobody is waited for"
+    );
+
+    setup.server.restart(setup.peer.now);
+    setup.peer.now += crate::clients::LEASE;
+    let other = lock(&file, 2, (50, 1));
+    let test = cookie().u32(0).raw(&other.0);
+    assert_eq!(setup.locked(TEST, test), 0, "the grace period is over");
+    setup.server.restart(setup.peer.now);
+    assert_eq!(
+        setup.locked(LOCK, reclaim),
+        denied,
+        "it was away in the last one"
+    );
+}
+
+#[test]
+fn a_bounded_number_of_clients_is_noted() {
+    let mut setup = Setup::new();
+    setup.server.exports[0].outlives_restart = true;
+    let file = setup.create(b"file", 0o644);
+    let own = lock(&file, 1, (0, 10));
+    for number in 0..300_u32 {
+        setup.server.client = std::net::IpAddr::from((0x0a00_0000 + number).to_be_bytes());
+        assert_eq!(setup.locked(LOCK, lock_call(0, 1, &own)), 0);
+        assert_eq!(setup.locked(UNLOCK, cookie().raw(&own.0)), 0);
+    }
+    let mut hosts = Vec::new();
+    setup
+        .server
+        .with_clients(&mut |clients| hosts = clients.lock_hosts());
+    assert_eq!(hosts.len(), crate::LockHost::HOSTS_MAX);
+    assert_eq!(
+        hosts.last().map(|host| host.address),
+        Some(setup.server.client)
+    );
 }

@@ -9,7 +9,7 @@ use file_tree::FileTree;
 
 use crate::{
     Answer, Backend, ClientCounts, Clients, Completed, Export, ExportId, ExportOptions, Grant,
-    Refusal, ReplyCache, Squash, WaitingCall,
+    Refusal, ReplyCache, Squash, TRANSFER_BYTES_MAX, WaitingCall,
 };
 
 /// Exports, replies and counts of a server. One value is the backend of all its connections, which
@@ -28,6 +28,8 @@ pub struct TestServer {
     pub verifier: [u8; 8],
     /// See [`Backend::client`].
     pub client: IpAddr,
+    /// See [`Backend::transfer_bytes_max`].
+    pub transfer_bytes_max: usize,
     /// Calls that wait, until [`finish`](Self::finish) is called.
     pub waiting: Vec<WaitingCall>,
     /// Whether no call may wait.
@@ -65,6 +67,7 @@ impl TestServer {
             mounts: Vec::new(),
             verifier: *b"instance",
             client: Ipv4Addr::LOCALHOST.into(),
+            transfer_bytes_max: TRANSFER_BYTES_MAX,
             waiting: Vec::new(),
             is_busy: false,
             is_poor: false,
@@ -77,11 +80,12 @@ impl TestServer {
 
     /// The program ends and starts again: it has noted the clients that may hold state, and nothing else.
     pub fn restart(&mut self, now: Instant) {
-        let records = self.clients.records();
+        let (records, hosts) = (self.clients.records(), self.clients.lock_hosts());
         self.clients = Clients::new(0x5eed + self.starts);
         self.starts += 1;
         self.replies = ReplyCache::default();
         self.clients.begin_grace(now, records);
+        self.clients.remember_hosts(now, hosts);
     }
 
     /// Executes a call that waits, as another thread would.
@@ -159,6 +163,10 @@ impl Backend for TestServer {
 
     fn client(&self) -> IpAddr {
         self.client
+    }
+
+    fn transfer_bytes_max(&self) -> usize {
+        self.transfer_bytes_max
     }
 
     fn local(&self) -> IpAddr {

@@ -449,3 +449,36 @@ fn waiting_calls_over_rdma_are_bounded() {
     assert_eq!(replies, 10);
     assert!(peer.is_idle());
 }
+
+#[test]
+fn datagrams_about_a_directory_are_answered_when_their_calls_end() {
+    use crate::{DATAGRAM_TRANSFER_BYTES_MAX, DatagramSession};
+    let mut slow = Slow::new();
+    let file = slow.create(b"file");
+    slow.it.server.transfer_bytes_max = DATAGRAM_TRANSFER_BYTES_MAX;
+    let data = vec![7; 33 << 10];
+    let write = Slow::write(&file, 0, &data);
+    assert_eq!(slow.status(procedure::WRITE, write), status::OK);
+    let mut session = DatagramSession::new();
+    let (server, now) = (&mut slow.it.server, slow.it.peer.now);
+    let read = args().opaque(&file).u64(0).u32(1 << 20);
+    let mut reply = Vec::new();
+    for xid in 0..=CALLS_MAX as u32 {
+        let call = read.call(xid, (NFS, 3, procedure::READ), (0, 0));
+        session.handle_datagram(now, &call, server, &mut reply);
+        assert_eq!(reply, [], "no thread has executed it");
+    }
+    assert!(server.waiting.len() <= CALLS_MAX && !session.is_idle());
+    let waiting = server.waiting.len();
+    while !server.waiting.is_empty() {
+        server.finish(0);
+    }
+    session.handle_wake(now, server);
+    for xid in 0..waiting as u32 {
+        let mut reply = Reply::accepted(session.next_reply().expect("one each"), xid);
+        assert_eq!(reply.u32(), status::OK);
+        assert!(reply.after().is_some());
+        assert_eq!(reply.u32() as usize, DATAGRAM_TRANSFER_BYTES_MAX);
+    }
+    assert!(session.next_reply().is_none() && session.is_idle());
+}

@@ -4,11 +4,11 @@ use file_tree::Name;
 use zerocopy::big_endian::{U32, U64};
 use zerocopy::{Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use super::LISTING_BYTES_MAX;
 use super::attributes::WireTime;
 use super::handle::Handle;
 use super::place::{Context, Fault, Place};
 use super::status::Status;
-use super::{LISTING_BYTES_MAX, TRANSFER_BYTES_MAX};
 use crate::Backend;
 use crate::xdr::{Reader, Writer};
 
@@ -95,18 +95,14 @@ pub(super) fn information<B: Backend>(
     arguments: Reader<'_>,
     out: &mut Writer<'_>,
 ) -> Result<Status, Fault> {
-    let transfer = [
-        TRANSFER_BYTES_MAX as u32,
-        TRANSFER_BYTES_MAX as u32,
-        TRANSFER_UNIT_BYTES,
-    ]
-    .map(U32::new);
+    let bytes_max = context.backend.transfer_bytes_max();
+    let transfer = [bytes_max as u32, bytes_max as u32, TRANSFER_UNIT_BYTES].map(U32::new);
     answer(context, arguments, out, |place| {
         let limits = place.tree().limits();
         WireInformation {
             read: transfer,
             write: transfer,
-            listing_bytes: U32::new(LISTING_BYTES_MAX as u32),
+            listing_bytes: U32::new(LISTING_BYTES_MAX.min(bytes_max) as u32),
             file_bytes_max: limits.file_bytes_max.into(),
             time_step: WireTime::new(limits.time_step),
             properties: PROPERTIES.into(),

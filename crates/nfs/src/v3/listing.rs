@@ -50,7 +50,7 @@ pub(super) fn read_directory<B: Backend>(
         cookie: arguments.u64()?,
         verifier: arguments.array()?,
         information_bytes: usize::MAX,
-        list_bytes: arguments.u32()? as usize,
+        list_bytes: (arguments.u32()? as usize).min(context.backend.transfer_bytes_max()),
         form: Form::Short,
     };
     arguments.finish()?;
@@ -68,7 +68,7 @@ pub(super) fn read_directory_plus<B: Backend>(
         cookie: arguments.u64()?,
         verifier: arguments.array()?,
         information_bytes: arguments.u32()? as usize,
-        list_bytes: arguments.u32()? as usize,
+        list_bytes: (arguments.u32()? as usize).min(context.backend.transfer_bytes_max()),
         form: Form::Plus,
     };
     arguments.finish()?;

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use control::{OptionList, ShareKind, ShareOptions, Size};
-use server::AddressRange;
+use server::ShareClient;
 
-use super::values::{parse_option_list, parse_range, parse_share_options};
+use super::values::{parse_option_list, parse_share_client, parse_share_options};
 use super::{NameArgs, RemoveArgs, examples};
 
 #[derive(Debug, Subcommand)]
@@ -48,10 +48,10 @@ pub(crate) struct ShareCreateArgs {
     /// For kind ramfs: how many files, directories and links it may hold [default: 1048576]
     #[arg(long, value_name = "N")]
     pub(crate) files: Option<NonZeroU64>,
-    /// Addresses of clients that may use it: 192.0.2.7, 192.0.2.0/24; repeat for more [default: any,
-    /// but only through portals on loopback]
-    #[arg(long, value_name = "RANGE", value_parser = parse_range)]
-    pub(crate) client: Vec<AddressRange>,
+    /// Clients that may use it: 192.0.2.7, 192.0.2.0/24, db1.example.com; repeat for more [default:
+    /// any, but only through portals on loopback]
+    #[arg(long, value_name = "CLIENT", value_parser = parse_share_client)]
+    pub(crate) client: Vec<ShareClient>,
     /// Options in the words of exports(5), separated by commas: rw or ro, sync or async, secure or
     /// insecure, root_squash, no_root_squash or all_squash, anonuid=N, anongid=N [default:
     /// rw,sync,secure,root_squash,anonuid=65534,anongid=65534]
@@ -90,9 +90,9 @@ pub(crate) struct ShareSetArgs {
     /// How many files, directories and links it may hold
     #[arg(long, value_name = "N", group = "changes")]
     pub(crate) files: Option<NonZeroU64>,
-    /// Addresses of clients that may use it, instead of those before; repeat for more
-    #[arg(long, value_name = "RANGE", value_parser = parse_range, group = "changes")]
-    pub(crate) client: Vec<AddressRange>,
+    /// Clients that may use it, instead of those before; repeat for more
+    #[arg(long, value_name = "CLIENT", value_parser = parse_share_client, group = "changes")]
+    pub(crate) client: Vec<ShareClient>,
     /// Allow any address, but only through portals on loopback
     #[arg(long, conflicts_with = "client", group = "changes")]
     pub(crate) no_clients: bool,

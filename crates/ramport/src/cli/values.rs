@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use control::{
     FaultRule, FaultStatus, FaultedKind, OptionList, Period, Portal, ShareOptions, Size, parse,
 };
-use server::AddressRange;
+use server::{AddressRange, ShareClient};
 
 /// The LUNs that a host sees, as `HOST=LUN:NUMBER,…`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -208,5 +208,9 @@ pub(super) fn parse_option_list(text: &str) -> Result<OptionList, control::TextF
 }
 
 pub(super) fn parse_range(text: &str) -> Result<AddressRange, control::TextFault> {
+    parse(text)
+}
+
+pub(super) fn parse_share_client(text: &str) -> Result<ShareClient, control::TextFault> {
     parse(text)
 }

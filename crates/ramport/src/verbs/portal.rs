@@ -149,6 +149,7 @@ fn list(daemon: &Daemon) -> Result<(), Failure> {
     let rows = portals.iter().map(|portal| {
         vec![
             portal.url.clone(),
+            carrier(portal),
             provider(portal).unwrap_or_default().to_owned(),
             authentication(portal).to_owned(),
             portal.connections.to_string(),
@@ -156,7 +157,7 @@ fn list(daemon: &Daemon) -> Result<(), Failure> {
         ]
     });
     output::table(
-        &["URL", "RDMA", "AUTH", "CONNECTIONS", "STATE"],
+        &["URL", "LISTENS", "RDMA", "AUTH", "CONNECTIONS", "STATE"],
         &["CONNECTIONS"],
         rows,
     )
@@ -189,6 +190,15 @@ fn show(daemon: &Daemon, portal: &PortalView) -> Result<(), Failure> {
         fields.push(("packets", packets(statistics)));
     }
     output::fields(&fields)
+}
+
+/// What carries the protocol, and the port.
+fn carrier(portal: &PortalView) -> String {
+    let url = portal.url.parse::<Portal>();
+    url.map_or_else(
+        |_| String::new(),
+        |Portal(at)| format!("{} {}", at.transport.carrier(), at.address.port()),
+    )
 }
 
 /// Which hosts have to authenticate at a portal.

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 
 use control::{
-    Contents, Portal, PortalState, PortalView, Share, ShareKind, SharePatch, ShareView, Text,
-    path_part,
+    ClientNameView, Contents, Portal, PortalState, PortalView, Share, ShareKind, SharePatch,
+    ShareView, Text, path_part,
 };
 use server::Transport;
 
@@ -51,13 +51,13 @@ fn definition(args: &ShareCreateArgs) -> Share {
         path: args.path.clone(),
         quota: args.quota,
         files_max: args.files.unwrap_or(default.files_max),
-        clients: args.client.iter().copied().map(Text).collect(),
+        clients: args.client.iter().cloned().map(Text).collect(),
         options: args.options.map_or(default.options, Text),
     }
 }
 
 fn patch(args: &ShareSetArgs) -> SharePatch {
-    let clients = (args.client.iter().copied()).map(Text).collect();
+    let clients = (args.client.iter().cloned()).map(Text).collect();
     SharePatch {
         quota: (args.no_quota || args.quota.is_some()).then_some(args.quota),
         files_max: args.files,
@@ -113,6 +113,15 @@ fn clients(share: &ShareView) -> String {
     share.clients.join(" ")
 }
 
+/// A client's name with its addresses.
+fn resolved(client: &ClientNameView) -> String {
+    let addresses = match &*client.addresses {
+        [] => "no address".to_owned(),
+        addresses => addresses.join(" "),
+    };
+    format!("{}: {addresses}", client.name)
+}
+
 /// The kind and state of a share, in words.
 pub(super) fn remarks(share: &ShareView) -> String {
     let mut words = vec![match &share.directory {
@@ -163,8 +172,10 @@ fn show(daemon: &Daemon, share: &ShareView) -> Result<(), Failure> {
         ],
         ShareKind::Dir => vec![("free", bytes(share.free_bytes))],
     });
+    fields.extend([("clients", clients(share))]);
+    let names = share.client_names.iter();
+    fields.extend(names.map(|name| ("client", resolved(name))));
     fields.extend([
-        ("clients", clients(share)),
         ("options", share.options.clone()),
         ("sessions", share.sessions.to_string()),
     ]);
@@ -180,6 +191,13 @@ fn show(daemon: &Daemon, share: &ShareView) -> Result<(), Failure> {
         let text = format!("{problem}. It is tried again every 5 seconds.");
         output::line(paint(Tone::Warning, &text))?;
     }
+    for problem in share
+        .client_names
+        .iter()
+        .filter_map(|name| name.problem.as_ref())
+    {
+        output::line(paint(Tone::Warning, &format!("{problem}.")))?;
+    }
     if share.contents == Contents::Lost {
         let text = "The daemon was restarted, so the files are gone; clients that had mounted the share get errors (stale file handle) until they mount it again.";
         output::line(paint(Tone::Warning, text))?;
@@ -189,9 +207,12 @@ fn show(daemon: &Daemon, share: &ShareView) -> Result<(), Failure> {
 
 /// The command of a Linux client that mounts a share through an open portal.
 fn mount_line(portal: &PortalView, share: &ShareView) -> Option<String> {
-    let (at, protocol) = match open_address(portal, Transport::Nfs) {
-        Some(at) => (at, "tcp"),
-        None => (open_address(portal, Transport::NfsRdma)?, "rdma"),
+    let (at, transport) = open_address(portal)?;
+    let (version, protocol) = match transport {
+        Transport::Nfs => ("4.2", "tcp"),
+        Transport::NfsRdma => ("4.2", "rdma"),
+        Transport::NfsUdp => ("3", "udp,mountproto=udp"),
+        _ => return None,
     };
     let host = match at.ip() {
         ip if ip.is_unspecified() => "HOST".to_owned(),
@@ -200,15 +221,14 @@ fn mount_line(portal: &PortalView, share: &ShareView) -> Option<String> {
     };
     let (port, path) = (at.port(), &share.path);
     Some(format!(
-        "mount -t nfs -o vers=4.2,proto={protocol},port={port} {host}:{path} /mnt"
+        "mount -t nfs -o vers={version},proto={protocol},port={port} {host}:{path} /mnt"
     ))
 }
 
-/// The address of a portal, if it is open and has this transport.
-fn open_address(portal: &PortalView, transport: Transport) -> Option<SocketAddr> {
+/// The address and the transport of a portal, if it is open.
+fn open_address(portal: &PortalView) -> Option<(SocketAddr, Transport)> {
     let Portal(at) = portal.url.parse().ok()?;
-    let is_it = at.transport == transport && portal.state == PortalState::Open;
-    is_it.then_some(at.address)
+    (portal.state == PortalState::Open).then_some((at.address, at.transport))
 }
 
 #[cfg(test)]
@@ -225,6 +245,7 @@ mod tests {
             quota_bytes: None,
             files_max: 100,
             clients: Vec::new(),
+            client_names: Vec::new(),
             options: "ro,sync".to_owned(),
             used_bytes: 0,
             files: 0,
@@ -256,6 +277,11 @@ mod tests {
         }
         assert_eq!(line("nfs://192.0.2.1:2049", "closed"), None);
         assert_eq!(line("iscsi://192.0.2.1:3260", "open"), None);
+        let line_udp = line("nfs+udp://192.0.2.1:2049", "open").expect("it is open");
+        assert!(
+            line_udp.contains(" vers=3,proto=udp,mountproto=udp,port=2049 "),
+            "{line_udp}"
+        );
         insta::assert_snapshot!(
             line("nfs+rdma://192.0.2.1:20049", "open").expect("it is open"),
             @"mount -t nfs -o vers=4.2,proto=rdma,port=20049 192.0.2.1:/db /mnt"
@@ -278,5 +304,12 @@ mod tests {
         };
         assert_eq!(remarks(&missing), "dir /srv/db, read-only, unavailable");
         assert_eq!(clients(&share()), "through loopback");
+        let name = |addresses: &[&str]| ClientNameView {
+            name: "db1".to_owned(),
+            addresses: addresses.iter().map(ToString::to_string).collect(),
+            problem: None,
+        };
+        assert_eq!(resolved(&name(&[])), "db1: no address");
+        assert_eq!(resolved(&name(&["::7", "192.0.2.7"])), "db1: ::7 192.0.2.7");
     }
 }

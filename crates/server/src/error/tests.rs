@@ -7,7 +7,7 @@ use super::*;
 use crate::DhChapSecretError;
 use crate::{
     AddressRangeFault, ChapFault, ChapOwner, CopyPlace, IdentityFault, NameFault, PortalAuth,
-    PortalGroup, TlsPolicy, Transport,
+    PortalGroup, ShareClientFault, TlsPolicy, Transport,
 };
 
 fn volume() -> VolumeName {
@@ -226,6 +226,7 @@ fn messages_of_failed_starts() {
         StartError::KeyExchange(_) => [StartError::KeyExchange(io::Error::other("Too many open files"))],
         StartError::Freeing(_) => [StartError::Freeing(io::Error::other("Too many open files"))],
         StartError::LockCallbacks(_) => [StartError::LockCallbacks(io::Error::other("Too many open files"))],
+        StartError::ClientNames(_) => [StartError::ClientNames(io::Error::other("Too many open files"))],
         StartError::ClientRecords(_) => [StartError::ClientRecords(io::Error::other("Too many open files"))],
         StartError::Portmapper(_) => [StartError::Portmapper(io::Error::other("Too many open files"))],
         StartError::AvailableMemory(_) => [StartError::AvailableMemory(io::Error::other("No such file or directory"))],
@@ -255,6 +256,12 @@ fn messages_of_values_that_cannot_be() {
         AddressRangeFault::Address => [AddressRangeFault::Address],
         AddressRangeFault::Prefix { .. } => [AddressRangeFault::Prefix { max_bits: 32 }],
     });
+    let clients = every_variant!(ShareClientFault {
+        ShareClientFault::Range(_) => [ShareClientFault::Range(AddressRangeFault::Address)],
+        ShareClientFault::Pattern => [ShareClientFault::Pattern],
+        ShareClientFault::Netgroup => [ShareClientFault::Netgroup],
+        ShareClientFault::Name => [ShareClientFault::Name],
+    });
     let identities = every_variant!(IdentityFault {
         IdentityFault::Uuid => [IdentityFault::Uuid],
         IdentityFault::Digits { .. } => [IdentityFault::Digits { digits: 16 }],
@@ -266,6 +273,7 @@ fn messages_of_values_that_cannot_be() {
         messages(&names),
         messages(&chap),
         messages(&ranges),
+        messages(&clients),
         messages(&identities),
     ];
     insta::assert_snapshot!(all.concat());

@@ -3,16 +3,15 @@
 //! that it holds others up seldom.
 
 use std::collections::VecDeque;
-use std::io::{self, Read as _, Write as _};
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use ::nfs::{Grant, Registration};
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
 
+use super::client_calls::{PORTMAPPER_PORT, exchange};
 use crate::nfs::NfsClients;
 
 /// The way to the thread, which ends when this is dropped.
@@ -25,10 +24,6 @@ struct Job {
     tries: u32,
 }
 
-/// The port of portmappers.
-const PORTMAPPER_PORT: u16 = 111;
-/// How long a connection with a call and its reply may take.
-const CALL_WITHIN: Duration = Duration::from_secs(1);
 /// How long a client is left alone that has not answered. Linux asks for the lock again after 30 s, and finds that it has it.
 const RETRY_AFTER: Duration = Duration::from_secs(10);
 /// How often a client is called. Then it has not asked for the lock for minutes, and the lock is released.
@@ -120,52 +115,6 @@ fn call(grant: &Grant, portmapper_port: u16) -> io::Result<bool> {
     let reply = exchange(manager, grant.local(), &grant.call(XID))?;
     Grant::read_reply(XID, &reply)
         .ok_or_else(|| invalid("its lock manager replies with something else"))
-}
-
-/// Connects from an address of ours, sends a call and returns the record of the reply.
-fn exchange(to: SocketAddr, from: IpAddr, call: &[u8]) -> io::Result<Vec<u8>> {
-    let until = Instant::now() + CALL_WITHIN;
-    let family = if to.is_ipv4() {
-        AddressFamily::INET
-    } else {
-        AddressFamily::INET6
-    };
-    let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    // It applies to connecting, too (socket(7)).
-    set_socket_timeout(&socket, Timeout::Send, Some(CALL_WITHIN))?;
-    bind(&socket, &SocketAddr::new(from, 0))?;
-    connect(&socket, &to)?;
-    let mut stream = TcpStream::from(socket);
-    stream.write_all(call)?;
-    let mut reply = vec![0; 4];
-    read_until(&mut stream, &mut reply, until)?;
-    let mark = u32::from_be_bytes([reply[0], reply[1], reply[2], reply[3]]);
-    let len = (mark & !(1 << 31)) as usize;
-    if mark >> 31 == 0 || 4 + len > Grant::REPLY_BYTES_MAX {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidData,
-            "the reply is no record of one short fragment",
-        ));
-    }
-    reply.resize(4 + len, 0);
-    read_until(&mut stream, &mut reply[4..], until)?;
-    Ok(reply)
-}
-
-/// Fills `bytes`, however slowly the peer sends them, if that is done in time.
-fn read_until(stream: &mut TcpStream, mut bytes: &mut [u8], until: Instant) -> io::Result<()> {
-    while !bytes.is_empty() {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        stream.set_read_timeout(Some(left))?;
-        match stream.read(bytes)? {
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            len => bytes = &mut bytes[len..],
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! NFS: its portals, over TCP and over RDMA, and which shares its connections see.
 
 mod backend;
+mod datagrams;
 mod waiting;
 
 use std::sync::Arc;
@@ -12,8 +13,9 @@ use fabric::runtime::{Admitted, MessageAcceptor, QueueShape, Refusal, Request, d
 use net::{Accepted, Acceptor, DrivenStream, drive};
 
 pub(super) use backend::NfsPortalId;
+pub(super) use datagrams::Datagrams;
 
-use super::shares::ShareEntry;
+use super::shares::client_names;
 use super::{Core, State};
 use backend::{COUNTERS_BYTES, NfsBackend};
 
@@ -78,7 +80,11 @@ impl MessageAcceptor for NfsPortal {
 impl Core {
     /// Updates the shares that NFS connections see to those that exist now.
     pub(super) fn publish_shares(&self, state: &State) {
+        let names = &self.client_names;
+        let wanted = state.share_definitions().flat_map(client_names);
+        names.want(&wanted.collect());
+        let shares = state.shares.values();
         self.exports
-            .publish(state.shares.values().filter_map(ShareEntry::share));
+            .publish(shares.filter_map(|entry| entry.share(names)));
     }
 }

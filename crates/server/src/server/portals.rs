@@ -33,6 +33,8 @@ pub(super) struct PortalEntry {
 enum Listening {
     /// The reactors.
     Tcp(ListenerId),
+    /// A thread of its own.
+    Udp(PortalNumber),
     /// The RDMA threads of its address.
     Rdma(RdmaBinding),
 }
@@ -45,7 +47,7 @@ impl PortalEntry {
 
     fn binding(&self) -> Option<&RdmaBinding> {
         match &self.listening {
-            Listening::Tcp(_) => None,
+            Listening::Tcp(_) | Listening::Udp(_) => None,
             Listening::Rdma(binding) => Some(binding),
         }
     }
@@ -143,14 +145,12 @@ impl Server {
             },
             tls: None,
         };
-        let nfs = |core| NfsPortal {
-            core,
-            id: NfsPortalId {
-                port,
-                transport: portal.transport,
-                totals: Arc::clone(totals),
-            },
+        let nfs_id = NfsPortalId {
+            port,
+            transport: portal.transport,
+            totals: Arc::clone(totals),
         };
+        let nfs = |core, id| NfsPortal { core, id };
         let brp = |core| {
             let (transport, totals) = (portal.transport, Arc::clone(totals));
             BrpPortal::new(core, port, transport, totals)
@@ -163,8 +163,9 @@ impl Server {
             Transport::NvmeRdma => return self.listen_over_rdma(portal, nvme(core)),
             Transport::Iscsi => Arc::new(iscsi(core)),
             Transport::Iser => return self.listen_over_rdma(portal, iscsi(core)),
-            Transport::Nfs => Arc::new(nfs(core)),
-            Transport::NfsRdma => return self.listen_over_rdma(portal, nfs(core)),
+            Transport::Nfs => Arc::new(nfs(core, nfs_id)),
+            Transport::NfsRdma => return self.listen_over_rdma(portal, nfs(core, nfs_id)),
+            Transport::NfsUdp => return self.listen_for_datagrams(portal, nfs_id),
             Transport::Brp => Arc::new(brp(core)),
             Transport::BrpRdma => return self.listen_over_rdma(portal, brp(core)),
         };
@@ -174,6 +175,21 @@ impl Server {
             source,
         })?;
         Ok((Listening::Tcp(listener), address))
+    }
+
+    fn listen_for_datagrams(
+        &self,
+        portal: &PortalDefinition,
+        id: NfsPortalId,
+    ) -> Result<(Listening, SocketAddr), ServerError> {
+        let port = id.port;
+        let datagrams = &self.shared.datagrams;
+        let listened = datagrams.listen(portal.address, id, self.core());
+        let address = listened.map_err(|source| ServerError::Listen {
+            address: portal.address,
+            source,
+        })?;
+        Ok((Listening::Udp(port), address))
     }
 
     fn listen_over_rdma(
@@ -189,6 +205,7 @@ impl Server {
     fn unlisten(&self, portal: &PortalDefinition, listening: &Listening) {
         match listening {
             Listening::Tcp(listener) => self.shared.reactors.unlisten(*listener),
+            Listening::Udp(port) => self.shared.datagrams.unlisten(*port),
             Listening::Rdma(binding) => self.shared.rdma.unlisten(portal.address, binding.id),
         }
     }
@@ -244,7 +261,7 @@ impl Server {
 /// Logs that other machines reach a portal without proof of who they are.
 fn warn_of_strangers(portal: &PortalDefinition) {
     let message = match portal.transport {
-        Transport::Nfs | Transport::NfsRdma => {
+        Transport::Nfs | Transport::NfsUdp | Transport::NfsRdma => {
             "other machines reach this portal, whose shares know clients by address alone (sec=sys); keep it on a trusted network"
         }
         Transport::Brp | Transport::BrpRdma => {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use ::nfs::{Change, Registration};
+use ::nfs::{Carrier, Change, Registration};
 
 /// The way to the thread. Without a socket in the settings there is none, and nothing is registered.
 pub(super) struct Portmapper(Option<Arc<Wish>>);
@@ -56,7 +56,7 @@ impl Portmapper {
     }
 
     /// Registers these portals from now on, and no others. Does not wait.
-    pub(super) fn register(&self, portals: impl Iterator<Item = SocketAddr>) {
+    pub(super) fn register(&self, portals: impl Iterator<Item = (Carrier, SocketAddr)>) {
         let Some(wish) = &self.0 else {
             return;
         };
@@ -125,11 +125,18 @@ impl Wish {
 
 /// What is registered of portals: one per version of IP, since rpcbind has one address per program, version and transport.
 /// Portals on loopback are left out: other machines cannot reach them.
-fn registrations(portals: &[SocketAddr]) -> Vec<Registration> {
-    let outside = portals.iter().filter(|portal| !portal.ip().is_loopback());
-    // A socket of all addresses of IPv6 serves those of IPv4, too.
-    let both = outside.flat_map(|&portal| {
-        let is_dual = portal.is_ipv6() && portal.ip().is_unspecified();
+fn registrations(portals: &[(Carrier, SocketAddr)]) -> Vec<Registration> {
+    let of = |carrier| registrations_over(carrier, portals);
+    [of(Carrier::Tcp), of(Carrier::Udp)].concat()
+}
+
+fn registrations_over(carrier: Carrier, portals: &[(Carrier, SocketAddr)]) -> Vec<Registration> {
+    let outside = portals.iter().filter_map(|&(over, portal)| {
+        (over == carrier && !portal.ip().is_loopback()).then_some(portal)
+    });
+    // A TCP socket of all addresses of IPv6 serves those of IPv4, too.
+    let both = outside.flat_map(|portal| {
+        let is_dual = carrier == Carrier::Tcp && portal.is_ipv6() && portal.ip().is_unspecified();
         let as_v4 = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), portal.port());
         [Some((false, portal)), is_dual.then_some((true, as_v4))]
     });
@@ -141,7 +148,7 @@ fn registrations(portals: &[SocketAddr]) -> Vec<Registration> {
     };
     let chosen = [best(false), best(true)].into_iter().flatten();
     chosen
-        .flat_map(|&(_, portal)| Registration::of_portal(portal))
+        .flat_map(|&(_, portal)| Registration::of_portal(carrier, portal))
         .collect()
 }
 

@@ -1,16 +1,19 @@
 //! Shares: trees of files that clients mount over NFS.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use ::nfs::{Export, ExportId};
+use block::Access;
 use dir_tree::{DirTree, OpenError};
 use file_tree::{FileTree, Timestamp};
 use ramfs::{Quota, RamTree};
 use uuid::Uuid;
 use volume::{Charge, MemoryError};
 
+use super::client_names::{ClientNames, NAMES_MAX};
 use super::{Core, Server, State};
 use crate::access::AccessList;
 use crate::capacity::SHARE_BYTES;
@@ -18,7 +21,8 @@ use crate::error::SharePathFault;
 use crate::nfs::{FileTotals, Share, directory_export_id, new_export_id};
 use crate::workers::Workers;
 use crate::{
-    Force, PortalDefinition, ServerError, ShareDefinition, ShareInfo, ShareKind, ShareName,
+    AddressRange, ClientName, Force, PortalDefinition, ServerError, ShareClient, ShareDefinition,
+    ShareInfo, ShareKind, ShareName,
 };
 
 /// A share: its definition, and the files that it holds.
@@ -119,6 +123,7 @@ impl Server {
         }
         State::check_share_exposure(std::iter::once(&definition), state.portals.keys())?;
         state.check_share_path(&definition)?;
+        state.check_client_names(&definition)?;
         let core = self.core();
         let entry = ShareEntry {
             _charge: core.reserve(SHARE_BYTES)?,
@@ -128,6 +133,8 @@ impl Server {
         };
         state.shares.insert(entry.definition.name.clone(), entry);
         core.publish_shares(&state);
+        drop(state);
+        core.client_names.settle();
         Ok(())
     }
 
@@ -140,6 +147,7 @@ impl Server {
         let mut state = self.state();
         state.check_running()?;
         State::check_share_exposure(std::iter::once(&definition), state.portals.keys())?;
+        state.check_client_names(&definition)?;
         let machine = state.machine;
         let entry = state.share_mut(&definition.name)?;
         entry.files.tree.set_definition(&definition)?;
@@ -147,6 +155,7 @@ impl Server {
         entry.reopen(self.core(), machine);
         self.core().publish_shares(&state);
         drop(state);
+        self.core().client_names.settle();
         self.finish_calls()
     }
 
@@ -206,11 +215,12 @@ impl Server {
     pub fn shares(&self) -> Vec<ShareInfo> {
         let sessions = self.core().registry.sessions_by_share();
         let state = self.state();
+        let names = &self.core().client_names;
         let shares = state.shares.values();
         shares
             .map(|entry| {
                 let sessions = sessions.get(&entry.definition.name);
-                entry.info(sessions.copied().unwrap_or_default())
+                entry.info(names, sessions.copied().unwrap_or_default())
             })
             .collect()
     }
@@ -223,7 +233,8 @@ impl Server {
         let sessions = self.core().registry.sessions_by_share();
         let state = self.state();
         let entry = state.share(name)?;
-        Ok(entry.info(sessions.get(name).copied().unwrap_or_default()))
+        let names = &self.core().client_names;
+        Ok(entry.info(names, sessions.get(name).copied().unwrap_or_default()))
     }
 }
 
@@ -313,6 +324,23 @@ impl State {
         Ok(())
     }
 
+    /// Rejects more names than are looked up.
+    fn check_client_names(&self, definition: &ShareDefinition) -> Result<(), ServerError> {
+        let others = self.share_definitions();
+        let others = others.filter(|other| other.name != definition.name);
+        let names: BTreeSet<_> = others
+            .flat_map(client_names)
+            .chain(client_names(definition))
+            .collect();
+        if names.len() > NAMES_MAX {
+            return Err(ServerError::TooMany {
+                what: "host names of clients in shares",
+                max: NAMES_MAX,
+            });
+        }
+        Ok(())
+    }
+
     /// The definitions of all shares.
     pub(super) fn share_definitions(&self) -> impl Iterator<Item = &ShareDefinition> {
         self.shares.values().map(|entry| &entry.definition)
@@ -354,7 +382,7 @@ impl ShareEntry {
     }
 
     /// The share as connections use it, unless it is unavailable.
-    pub(super) fn share(&self) -> Option<Share> {
+    pub(super) fn share(&self, names: &ClientNames) -> Option<Share> {
         let ShareDefinition {
             name,
             options,
@@ -370,7 +398,7 @@ impl ShareEntry {
                 outlives_restart: matches!(self.files.tree, Tree::Dir(..)),
                 options: *options,
             },
-            access: AccessList::of_addresses(clients),
+            access: access(clients, names),
             clients: clients.iter().map(ToString::to_string).collect(),
             totals: Arc::clone(&self.totals),
             workers: match &self.files.tree {
@@ -380,7 +408,7 @@ impl ShareEntry {
         })
     }
 
-    fn info(&self, sessions: usize) -> ShareInfo {
+    fn info(&self, names: &ClientNames, sessions: usize) -> ShareInfo {
         let tree = &self.files.tree;
         let space = tree.as_file_tree().map(|tree| tree.space());
         ShareInfo {
@@ -391,6 +419,9 @@ impl ShareEntry {
             files: tree.files(),
             sessions,
             problem: tree.problem().map(str::to_owned),
+            client_names: client_names(&self.definition)
+                .map(|name| names.info(name))
+                .collect(),
             statistics: self.totals.sum(),
         }
     }
@@ -462,6 +493,29 @@ impl Tree {
             tree.close();
         }
     }
+}
+
+/// The clients of a share that are named by host name.
+pub(super) fn client_names(definition: &ShareDefinition) -> impl Iterator<Item = &ClientName> {
+    definition.clients.iter().filter_map(|client| match client {
+        ShareClient::Name(name) => Some(name),
+        ShareClient::Range(_) => None,
+    })
+}
+
+/// Who may use a share, as far as names are known.
+fn access(clients: &[ShareClient], names: &ClientNames) -> AccessList {
+    if clients.is_empty() {
+        return AccessList::Any(Access::ReadWrite);
+    }
+    let addresses = |client: &ShareClient| match client {
+        ShareClient::Range(range) => vec![*range],
+        ShareClient::Name(name) => {
+            let addresses = names.addresses(name).into_iter();
+            addresses.map(AddressRange::one).collect()
+        }
+    };
+    AccessList::of_addresses(clients.iter().flat_map(addresses).collect())
 }
 
 /// The files of a share whose directory cannot be served now. Other errors stay.

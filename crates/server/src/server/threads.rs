@@ -50,10 +50,11 @@ impl ThreadTotals {
 }
 
 impl Server {
-    /// Every thread that drives connections: first the reactors, then RDMA threads by address.
+    /// Every thread that drives connections: first the reactors, then RDMA threads by address, then those for UDP.
     pub fn threads(&self) -> Vec<ThreadInfo> {
         let mut threads = self.shared.reactors.usage();
         threads.extend(self.shared.rdma.usage());
+        threads.extend(self.shared.datagrams.usage());
         let core = self.core();
         let threads = threads.into_iter().map(|thread| ThreadInfo {
             connections: core.registry.connections_on(thread.index),

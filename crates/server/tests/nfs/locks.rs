@@ -210,7 +210,7 @@ fn opens_and_locks_in_a_directory_are_reclaimed_after_a_restart() {
         let handle = client.lookup(&root, "file").expect("it was created");
         assert_eq!(one.lock(&handle, &open, false), OK);
         let noted = fs::read_to_string(&records).expect("clients are noted");
-        assert_eq!(noted.lines().count(), 2, "{noted}");
+        assert_eq!(noted.lines().count(), 3, "head, state and client: {noted}");
         handle
     };
     let it = start();
@@ -232,4 +232,65 @@ fn opens_and_locks_in_a_directory_are_reclaimed_after_a_restart() {
     assert_eq!(two.lock(&handle, &open, false), DENIED);
     assert_eq!(three.lock(0, &lock), NLM_DENIED);
     assert_eq!(two.reclaim(&handle).0, NO_GRACE);
+}
+
+#[test]
+fn locks_of_version_3_in_a_directory_are_reclaimed_after_a_restart() {
+    let (folder, notes) = (Folder::new("reclaimed-3"), Folder::new("notes-3"));
+    let records: PathBuf = notes.0.join("clients");
+    let start = || {
+        let it = Fixture::noting(&records);
+        it.server.create_share(folder.share()).expect("a new share");
+        it
+    };
+    let reclaim = |lock: &Arguments| {
+        args()
+            .opaque(b"cook")
+            .u32(0)
+            .u32(1)
+            .raw(&lock.0)
+            .u32(1)
+            .u32(7)
+    };
+    let (lock, handle) = {
+        let it = start();
+        let (mut client, root) = it.mounted("/pub");
+        let handle = client.create(&root, "file").expect("a new file");
+        let lock = locks::lock(&handle, 1, (0, 10));
+        assert_eq!(Caller::new(&it).lock(0, &lock), GRANTED);
+        let noted = fs::read_to_string(&records).expect("clients are noted");
+        assert!(
+            noted.contains("\nnlm 127.0.0.1 127.0.0.1 636c69656e74\n"),
+            "{noted}"
+        );
+        (lock, handle)
+    };
+    let it = start();
+    let mut caller = Caller::new(&it);
+    assert_eq!(caller.lock(0, &lock), NLM_GRACE, "it is to be reclaimed");
+    assert_eq!(caller.nlm(LOCK, &reclaim(&lock)), GRANTED);
+    // The state that the client is told of is another one after each start.
+    let state = || {
+        let noted = fs::read_to_string(&records).expect("clients are noted");
+        let line = noted.lines().nth(1).expect("the state").to_owned();
+        (line, noted.lines().count())
+    };
+    wait_until(|| state().0 == "state 5");
+    assert_eq!(state().1, 3, "head, state and client");
+    let mut two = Holder::new(&it, b"two");
+    two.complete();
+    assert_eq!(two.open(b"pub").0, GRACE, "version 4 waits, too");
+    let other = locks::lock(&handle, 2, (50, 1));
+    assert_eq!(
+        caller.nlm(LOCK, &reclaim(&other)),
+        GRANTED,
+        "of the same machine"
+    );
+    caller.free_all(b"client");
+    assert_eq!(
+        caller.nlm(LOCK, &reclaim(&lock)),
+        NLM_DENIED,
+        "it has restarted"
+    );
+    assert_eq!(caller.lock(0, &lock), GRANTED, "nobody is waited for");
 }

@@ -4,6 +4,7 @@
 mod fixture;
 
 mod client;
+mod datagrams;
 mod directory;
 mod locks;
 
@@ -198,16 +199,47 @@ fn a_file_is_written_and_read_and_everything_is_counted() {
     assert_eq!(client.write(&file, 0, b"x"), Ok(verifier), "of this server");
 }
 
+/// The name is in /etc/hosts. Only its addresses count.
+#[test]
+fn a_client_is_told_by_its_host_name() {
+    let it = Fixture::new(256 * MIB);
+    let define = |client: &str| ShareDefinition {
+        clients: vec![client.parse().expect("a client")],
+        ..share("ours")
+    };
+    it.server
+        .create_share(define("LOCALHOST"))
+        .expect("a share");
+    let mut client = it.client();
+    client
+        .mount("/ours")
+        .expect("it comes from an address of that name");
+    let names = it.share("ours").client_names;
+    assert_eq!(names.len(), 1);
+    assert!(names[0].addresses.contains(&Ipv4Addr::LOCALHOST.into()));
+    assert_eq!(names[0].problem, None);
+
+    it.server
+        .change_share(define("192.0.2.7"))
+        .expect("changed");
+    assert_eq!(client.mount("/ours"), Err(ACCES));
+    assert_eq!(it.share("ours").client_names, []);
+    it.server
+        .change_share(define("localhost."))
+        .expect("changed");
+    client.mount("/ours").expect("at once");
+}
+
 #[test]
 fn clients_see_the_shares_that_they_may_use() {
     let it = Fixture::new(256 * MIB);
-    let clients = ["192.0.2.0/24"].map(|text| text.parse().expect("a range"));
+    let clients = ["192.0.2.0/24"].map(|text| text.parse().expect("a client"));
     let others = ShareDefinition {
         clients: clients.to_vec(),
         ..share("others")
     };
     it.server.create_share(others).expect("a share");
-    let clients = ["127.0.0.0/8", "::1"].map(|text| text.parse().expect("a range"));
+    let clients = ["127.0.0.0/8", "::1"].map(|text| text.parse().expect("a client"));
     let ours = ShareDefinition {
         clients: clients.to_vec(),
         ..share("a-b")

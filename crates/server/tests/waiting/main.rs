@@ -54,7 +54,7 @@ impl Fixture {
         let target = match transport {
             Transport::Iscsi | Transport::Iser => IQN,
             Transport::NvmeTcp | Transport::NvmeRdma | Transport::Brp | Transport::BrpRdma => NQN,
-            Transport::Nfs | Transport::NfsRdma => panic!("NFS has no volumes"),
+            Transport::Nfs | Transport::NfsUdp | Transport::NfsRdma => panic!("NFS has no volumes"),
         };
         let spec = VolumeSpec::thin(ByteSize(MIB));
         let server = fixture::start(fixture::config(1, 64 * MIB), "ram", &spec);
@@ -68,7 +68,11 @@ impl Fixture {
         fixture::offer(&server, target, "late", HostPolicy::Local);
         let (server_at, host_at) = addresses();
         let port = match transport {
-            Transport::NvmeTcp | Transport::Iscsi | Transport::Nfs | Transport::Brp => 0,
+            Transport::NvmeTcp
+            | Transport::Iscsi
+            | Transport::Nfs
+            | Transport::NfsUdp
+            | Transport::Brp => 0,
             Transport::NvmeRdma => 4420,
             Transport::Iser => 3260,
             Transport::NfsRdma => 20_049,
@@ -93,7 +97,7 @@ impl Fixture {
                 let from = host::rdma_address(host_at);
                 Box::new(IserHost::connect(from, portal.address))
             }
-            Transport::Nfs | Transport::NfsRdma => panic!("NFS has no volumes"),
+            Transport::Nfs | Transport::NfsUdp | Transport::NfsRdma => panic!("NFS has no volumes"),
         };
         late.volume().set_lateness(Lateness::Both);
         Self {

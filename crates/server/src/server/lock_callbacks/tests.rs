@@ -1,7 +1,8 @@
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
 
+use super::super::client_calls::CALL_WITHIN;
 use super::*;
 
 const PATIENCE: Duration = Duration::from_secs(20);

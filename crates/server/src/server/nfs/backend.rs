@@ -20,7 +20,7 @@ use volume::Charge;
 use super::super::Core;
 use super::waiting::Waiting;
 use crate::counters::{Batch, Counters, Totals};
-use crate::nfs::{FileCounters, Member, Share};
+use crate::nfs::{FileCounters, Member, Share, transfer_bytes_max};
 use crate::registry::Member as RegistryMember;
 use crate::unsent::{Done, Unsent};
 use crate::{HostName, Transport};
@@ -262,6 +262,10 @@ impl Backend for NfsBackend {
 
     fn client(&self) -> IpAddr {
         self.accepted.peer.ip().to_canonical()
+    }
+
+    fn transfer_bytes_max(&self) -> usize {
+        transfer_bytes_max(self.transport)
     }
 
     fn local(&self) -> IpAddr {

@@ -14,7 +14,7 @@ use volume::Charge;
 
 use super::super::Core;
 use crate::Transport;
-use crate::nfs::Share;
+use crate::nfs::{Share, transfer_bytes_max};
 use crate::workers::Workers;
 
 /// The calls of a connection that other threads execute.
@@ -145,6 +145,10 @@ impl Backend for WorkerBackend {
 
     fn client(&self) -> IpAddr {
         self.peer.ip().to_canonical()
+    }
+
+    fn transfer_bytes_max(&self) -> usize {
+        transfer_bytes_max(self.transport)
     }
 
     fn local(&self) -> IpAddr {

@@ -50,6 +50,10 @@ fn address(text: &str) -> SocketAddr {
     text.parse().expect("an address")
 }
 
+fn tcp(text: &str) -> (Carrier, SocketAddr) {
+    (Carrier::Tcp, address(text))
+}
+
 /// The addresses that are registered, each once, sorted.
 fn addresses(registered: &HashMap<Vec<u8>, Vec<u8>>) -> Vec<String> {
     let mut texts: Vec<_> = (registered.values())
@@ -86,14 +90,14 @@ fn portals_are_registered_moved_and_removed() {
     let portmapper = Portmapper::start(Some(socket)).expect("a thread");
     let next = || received.recv_timeout(PATIENCE).expect("a connection");
 
-    portmapper.register([address("192.0.2.1:2049")].into_iter());
+    portmapper.register([tcp("192.0.2.1:2049")].into_iter());
     let registered = next();
-    assert_eq!(registered.len(), 4, "NFS 3 and 4, MOUNT 3, NLM 4");
+    assert_eq!(registered.len(), 5, "NFS 3 and 4, MOUNT 3, NLM 4, NSM 1");
     assert_eq!(addresses(&registered), ["192.0.2.1.8.1"]);
 
-    portmapper.register([address("192.0.2.1:2050"), address("[2001:db8::1]:2049")].into_iter());
+    portmapper.register([tcp("192.0.2.1:2050"), tcp("[2001:db8::1]:2049")].into_iter());
     let registered = next();
-    assert_eq!(registered.len(), 8, "both versions of IP");
+    assert_eq!(registered.len(), 10, "both versions of IP");
     assert_eq!(addresses(&registered), ["192.0.2.1.8.2", "2001:db8::1.8.1"]);
 
     portmapper.stop(PATIENCE);
@@ -107,11 +111,11 @@ fn a_registration_of_another_server_is_left_alone() {
     let received = rpcbind(&socket);
     let next = || received.recv_timeout(PATIENCE).expect("a connection");
     let other = Portmapper::start(Some(socket.clone())).expect("a thread");
-    other.register([address("192.0.2.1:2049")].into_iter());
+    other.register([tcp("192.0.2.1:2049")].into_iter());
     assert_eq!(addresses(&next()), ["192.0.2.1.8.1"]);
 
     let portmapper = Portmapper::start(Some(socket)).expect("a thread");
-    portmapper.register([address("192.0.2.1:2050")].into_iter());
+    portmapper.register([tcp("192.0.2.1:2050")].into_iter());
     assert_eq!(addresses(&next()), ["192.0.2.1.8.1"], "refused");
     portmapper.stop(PATIENCE);
     other.stop(PATIENCE);
@@ -122,7 +126,7 @@ fn a_registration_of_another_server_is_left_alone() {
 fn an_absent_portmapper_holds_nothing_up() {
     let folder = Folder::new("portmapper-absent");
     let portmapper = Portmapper::start(Some(folder.0.join("none"))).expect("a thread");
-    portmapper.register([address("192.0.2.1:2049")].into_iter());
+    portmapper.register([tcp("192.0.2.1:2049")].into_iter());
     portmapper.stop(PATIENCE);
     let wish = portmapper.0.as_ref().expect("it has a thread");
     assert!(wish.lock().has_ended);
@@ -131,12 +135,14 @@ fn an_absent_portmapper_holds_nothing_up() {
 #[test]
 fn one_portal_per_version_of_ip_is_registered_and_none_on_loopback() {
     let chosen = |portals: &[&str]| {
-        let portals: Vec<_> = portals.iter().map(|text| address(text)).collect();
+        let portals: Vec<_> = portals.iter().map(|text| tcp(text)).collect();
         registrations(&portals)
     };
     let of = |texts: &[&str]| -> Vec<_> {
-        let addresses = texts.iter().map(|text| address(text));
-        addresses.flat_map(Registration::of_portal).collect()
+        let portals = texts.iter().map(|text| tcp(text));
+        portals
+            .flat_map(|(carrier, address)| Registration::of_portal(carrier, address))
+            .collect()
     };
     assert_eq!(chosen(&["127.0.0.1:2049", "[::1]:2049"]), []);
     assert_eq!(
@@ -152,4 +158,24 @@ fn one_portal_per_version_of_ip_is_registered_and_none_on_loopback() {
         chosen(&["[::]:2049", "192.0.2.1:2049"]),
         of(&["192.0.2.1:2049", "[::]:2049"])
     );
+}
+
+#[test]
+fn portals_for_udp_are_registered_beside_those_for_tcp() {
+    let udp = |text| (Carrier::Udp, address(text));
+    let chosen = registrations(&[
+        tcp("192.0.2.1:2049"),
+        udp("[::]:2049"),
+        udp("127.0.0.1:2049"),
+    ]);
+    let shown: Vec<_> = chosen.iter().map(ToString::to_string).collect();
+    assert_eq!(shown.len(), 5 + 4, "version 4 is not served over UDP");
+    for text in [
+        "program 100003 version 3 at tcp 192.0.2.1:2049",
+        "program 100003 version 4 at tcp 192.0.2.1:2049",
+        "program 100003 version 3 at udp6 [::]:2049",
+        "program 100021 version 4 at udp6 [::]:2049",
+    ] {
+        assert!(shown.contains(&text.to_owned()), "{text}: {shown:?}");
+    }
 }
