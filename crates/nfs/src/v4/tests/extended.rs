@@ -135,8 +135,8 @@ fn names_and_values_are_bounded() {
     assert_eq!(file.set(0, &[b'n'; 251], b""), NAME_TOO_LONG);
     assert_eq!(file.set(0, &[b'n'; 250], b""), OK);
     assert_eq!(file.set(3, b"a", b""), BAD_XDR);
-    assert_eq!(file.set(0, b"a", &[7; 65_537]), XATTR_TOO_BIG);
-    assert_eq!(file.set(0, b"a", &[7; 65_536]), OK);
+    assert_eq!(file.set(0, b"a", &vec![7; 65_537]), XATTR_TOO_BIG);
+    assert_eq!(file.set(0, b"a", &vec![7; 65_536]), OK);
     assert_eq!(file.get(b"a"), (OK, Some(vec![7; 65_536])));
 }
 
