@@ -220,7 +220,7 @@ impl Model {
         let size = self.read(who, source)?.len();
         self.check_write(who, target)?;
         let is_rest = from + len == size && to + len >= self.nodes[target].data.len();
-        let is_unit = |bytes: usize| bytes % PAGE == 0;
+        let is_unit = |bytes: usize| bytes.is_multiple_of(PAGE);
         let fits = from + len <= size && is_unit(from) && is_unit(to) && (is_unit(len) || is_rest);
         if !fits || source == target && from.abs_diff(to) < len {
             return Err(FileError::Invalid);
