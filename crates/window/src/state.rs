@@ -169,6 +169,10 @@ pub(crate) struct State {
     frames_with_memory: usize,
     slots: Vec<Slot>,
     /// Of frames that need none any more: their vectors are reused.
+    #[expect(
+        clippy::vec_box,
+        reason = "what is reused is the box, which a slot has"
+    )]
     spare_transfers: Vec<Box<Transfer>>,
     /// If frames are kept after their commands.
     cache: Option<Cache>,

@@ -43,7 +43,7 @@ impl State {
         };
         let is_plain = intent.persistence == Persistence::Volatile
             && self.queue.is_empty()
-            && !(writes && !self.erasures.is_empty())
+            && (!writes || self.erasures.is_empty())
             && self.by_ticket.len() < LEASES_MAX;
         let [extent] = intent.extents else {
             return None;

@@ -204,3 +204,77 @@ fn a_cache_is_charged_as_a_whole_and_changes_its_size() {
     drop(window);
     assert_eq!(budget.used_bytes(), 0);
 }
+
+#[test]
+fn a_read_that_hits_keeps_its_frame_as_long_as_it_lasts() {
+    let (window, disk, _) = cache(8, 2, CacheMode::WriteThrough);
+    for frame in 0..2 {
+        read_missing(&window, &disk, frame as u32, frame);
+    }
+    for slot in [2, 3] {
+        assert_eq!(admit(&window, slot, DataUse::Read, &[extent(1, 2)]), NOW);
+    }
+    for frame in 2..6 {
+        read_missing(&window, &disk, 4, frame);
+        assert!(read(&window, 1, 2).is_ok(), "another frame is evicted");
+    }
+    window.release(ticket(2));
+    read_missing(&window, &disk, 4, 6);
+    assert!(read(&window, 1, 2).is_ok(), "one of two has ended");
+    window.release(ticket(3));
+    assert_eq!(window.in_use(), (2, 0));
+    for frame in 7..10 {
+        read_missing(&window, &disk, 4, frame);
+    }
+    // It was used twice, so others make room.
+    assert_eq!(admit(&window, 4, DataUse::Read, &[extent(1, 2)]), NOW);
+}
+
+#[test]
+fn a_write_that_hits_fails_with_the_erasure_that_may_have_been_its_own() {
+    let (window, disk, reports) = cache(8, 4, CacheMode::WriteBack);
+    read_missing(&window, &disk, 0, 0);
+    reports.take();
+    assert_eq!(admit(&window, 1, DataUse::Overwrite, &[extent(1, 1)]), NOW);
+    write(&window, 1, 7, 1).expect("it has its frame");
+    let all = extent(0, 4);
+    assert_eq!(admit(&window, 2, DataUse::Erase, &[all]), NOW);
+    window
+        .execute(Op::Discard { extent: all })
+        .expect("in memory");
+    assert_eq!(window.settle(ticket(2)), Ok(Settled::Later));
+    complete(&window, &disk, Some(BackingError::Medium));
+    assert_eq!(reports.take()[0].result, Err(Status::WriteError));
+    assert_eq!(window.settle(ticket(1)), Err(Status::WriteError));
+    for slot in [1, 2] {
+        window.release(ticket(slot));
+    }
+    // The frame is not whole any more.
+    read_missing(&window, &disk, 3, 0);
+}
+
+#[test]
+fn writes_that_hit_are_flushed_and_bounded_as_others_are() {
+    let (window, disk, reports) = cache(8, 4, CacheMode::WriteBack);
+    for frame in 0..3 {
+        read_missing(&window, &disk, frame as u32, frame);
+    }
+    reports.take();
+    for slot in 0..2 {
+        let settled = write_one(&window, slot, u64::from(slot) * 4, 7);
+        assert_eq!(settled, Ok(Settled::Done));
+        window.release(ticket(slot));
+    }
+    assert_eq!(write_one(&window, 2, 8, 7), Ok(Settled::Later));
+    complete(&window, &disk, None);
+    assert_eq!(reports.take()[0].ticket, ticket(2));
+    window.release(ticket(2));
+    // Executed, and not settled.
+    assert_eq!(admit(&window, 3, DataUse::Overwrite, &[extent(9, 1)]), NOW);
+    write(&window, 9, 8, 1).expect("it has its frame");
+    flush(&window, 4);
+    assert_eq!(disk.requests().len(), 3, "it was executed before");
+    assert_eq!(window.settle(ticket(3)), Ok(Settled::Done));
+    let counts = window.cache_statistics();
+    assert_eq!((counts.write_hits, counts.write_misses), (4, 0));
+}
