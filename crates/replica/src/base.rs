@@ -6,7 +6,7 @@ use block::Extent;
 
 use crate::config::Config;
 use crate::ids::{Epoch, HostRequest, MemberId};
-use crate::medium::Medium;
+use crate::medium::{Medium, Unwritten};
 use crate::message::{Body, Envelope, HostReply, Output};
 use crate::settings::Settings;
 use crate::stamps::Stamps;
@@ -29,10 +29,20 @@ impl<M: Medium> Base<M> {
         config.map_or(Epoch::default(), |config| config.epoch)
     }
 
-    /// Writes to the copy and records the epoch.
-    pub fn write(&mut self, extent: Extent, data: &M::Data, epoch: Epoch) {
-        self.medium.write(extent, data);
+    /// Writes to the copy and records the epoch, even of a write that failed halfway.
+    pub fn write(&mut self, extent: Extent, data: &M::Data, epoch: Epoch) -> Result<(), Unwritten> {
         self.stamps.stamp(extent, epoch);
+        self.medium.write(extent, data)
+    }
+
+    /// Whether one command or entry may write `data` to `extent`.
+    pub fn allows_write(&self, extent: Extent, data: &M::Data) -> bool {
+        let is_allowed = if M::needs_memory(data) {
+            self.settings.allows(extent)
+        } else {
+            self.settings.has(extent)
+        };
+        is_allowed && M::blocks(data) == extent.blocks.0
     }
 
     pub fn send(&mut self, to: MemberId, body: Body<M::Data>) {

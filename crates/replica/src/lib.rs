@@ -16,6 +16,7 @@
 mod base;
 mod claim;
 mod config;
+mod contents;
 mod ids;
 mod medium;
 mod member;
@@ -27,12 +28,16 @@ mod sender;
 mod settings;
 mod stamps;
 mod store;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod unsettled;
+pub mod wire;
 
 pub use claim::Claim;
 pub use config::Config;
+pub use contents::Contents;
 pub use ids::{Epoch, HostRequest, LocalTime, MemberId, Seq, StoreRequestId, StreamId};
-pub use medium::Medium;
+pub use medium::{Medium, Unwritten};
 pub use member::Member;
 pub use message::{
     Beacon, Body, Entry, EntryBody, Envelope, HostReply, Output, Refusal, Report, StoreOp,

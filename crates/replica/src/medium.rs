@@ -2,6 +2,10 @@
 
 use block::Extent;
 
+/// A write for which the copy has no memory. Blocks of it may be written; each is wholly old or wholly new.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unwritten;
+
 /// The bytes of one member's copy. Every extent is checked against the volume's size before.
 pub trait Medium {
     /// Contents of an extent, cheap to clone: they are sent to several members and again after a
@@ -12,8 +16,15 @@ pub trait Medium {
     fn read(&self, extent: Extent) -> Self::Data;
 
     /// Replaces the contents of `extent` with `data`, which were made for an extent as long.
-    fn write(&mut self, extent: Extent, data: &Self::Data);
+    ///
+    /// # Errors
+    /// If no memory is left.
+    fn write(&mut self, extent: Extent, data: &Self::Data) -> Result<(), Unwritten>;
 
     /// How many blocks `data` cover. What peers send is checked with it.
     fn blocks(data: &Self::Data) -> u64;
+
+    /// Whether `data` take memory for each block. Others, such as zeros, may cover more than
+    /// [`Settings::piece_blocks`](crate::Settings::piece_blocks).
+    fn needs_memory(data: &Self::Data) -> bool;
 }

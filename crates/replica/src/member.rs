@@ -76,6 +76,18 @@ impl<M: Medium> Member<M> {
         reign.is_some_and(|reign| reign.has_lease(&self.base, now, self.store.proposal()))
     }
 
+    /// Until when reads may be served if nothing is handled before: as [`Self::serves_reads`]. The last time
+    /// of all if no other member holds a copy; `None` if this member does not serve.
+    pub fn serves_reads_until(&self) -> Option<LocalTime> {
+        let reign = self.reign.as_ref().filter(|reign| reign.is_serving())?;
+        reign.lease_end(&self.base, self.store.proposal())
+    }
+
+    /// Whether this member is primary and executes writes.
+    pub fn serves_writes(&self) -> bool {
+        self.reign.as_ref().is_some_and(Reign::is_serving)
+    }
+
     /// What the driver is to do next.
     pub fn poll_output(&mut self) -> Option<Output<M::Data>> {
         self.base.outputs.pop_front()
@@ -100,10 +112,9 @@ impl<M: Medium> Member<M> {
         extent: Extent,
         data: &M::Data,
     ) {
-        let has_data = M::blocks(data) == extent.blocks.0;
-        let check = self.check(extent);
+        let is_allowed = self.base.allows_write(extent, data);
         let result = match &mut self.reign {
-            _ if check.is_err() || !has_data => Err(Refusal::InvalidExtent),
+            _ if !is_allowed => Err(Refusal::InvalidExtent),
             None => Err(self.not_primary()),
             Some(reign) => reign.handle_write(&mut self.base, now, request, extent, data),
         };
@@ -298,9 +309,6 @@ impl<M: Medium> Member<M> {
 
 /// Whether a peer's report obeys the limits.
 fn is_valid(settings: &Settings, report: &Report) -> bool {
-    let is_inside = |extent: &Extent| {
-        let end = extent.lba.0.checked_add(extent.blocks.0);
-        extent.blocks.0 > 0 && end.is_some_and(|end| end <= settings.blocks.0)
-    };
-    report.unsettled.len() <= settings.unsettled_max && report.unsettled.iter().all(is_inside)
+    let is_inside = report.unsettled.iter().all(|extent| settings.has(*extent));
+    report.unsettled.len() <= settings.unsettled_max && is_inside
 }

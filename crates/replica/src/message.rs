@@ -1,9 +1,10 @@
 //! What members send each other, ask the store, and answer hosts.
 
-use block::{Extent, Lba};
+use block::{BlockSize, Extent, Lba};
 
 use crate::claim::Claim;
 use crate::config::Config;
+use crate::contents::Contents;
 use crate::ids::{Epoch, HostRequest, LocalTime, MemberId, Seq, StoreRequestId, StreamId};
 
 /// A message between members.
@@ -42,6 +43,21 @@ pub enum Body<D> {
     },
     /// Answers a message of an older epoch.
     Newer(Config),
+}
+
+impl Body<Contents> {
+    /// The block size of the contents that it carries.
+    pub fn block_size(&self) -> Option<BlockSize> {
+        let Self::Entry(entry) = self else {
+            return None;
+        };
+        match &entry.body {
+            EntryBody::Write { data, .. } | EntryBody::Piece { data, .. } => {
+                Some(data.block_size())
+            }
+            EntryBody::CopyEnd { .. } => None,
+        }
+    }
 }
 
 /// What a primary says regularly.
@@ -135,6 +151,9 @@ pub enum Refusal {
     /// The extent is empty, longer than [`crate::Settings::piece_blocks`] or beyond the volume, or
     /// has another length than its data.
     InvalidExtent,
+    /// The primary's copy has no memory for the write. Each of its blocks holds old or new contents, the same
+    /// in every member in sync.
+    NoMemory,
     /// The member was primary and is not any more. A write may or may not have been executed.
     Deposed,
 }

@@ -75,8 +75,12 @@ impl<D: Clone> Peer<D> {
 
     /// Whether it has promised not to take over now.
     pub fn has_lease(&self, now: LocalTime, settings: &Settings) -> bool {
-        self.answered
-            .is_some_and(|sent_at| now < sent_at.plus(settings.lease))
+        self.lease_end(settings).is_some_and(|end| now < end)
+    }
+
+    /// Until when it has promised not to take over.
+    pub fn lease_end(&self, settings: &Settings) -> Option<LocalTime> {
+        self.answered.map(|sent_at| sent_at.plus(settings.lease))
     }
 
     /// Whether it has left something unanswered for too long.

@@ -11,7 +11,7 @@ use block::Extent;
 use crate::base::Base;
 use crate::config::Config;
 use crate::ids::{HostRequest, LocalTime, MemberId, WriteNumber};
-use crate::medium::Medium;
+use crate::medium::{Medium, Unwritten};
 use crate::message::{Body, EntryBody, HostReply, Refusal};
 use crate::peer::Peer;
 
@@ -45,6 +45,8 @@ struct WriteInFlight {
     extent: Extent,
     /// `None`: the primary writes what it has again.
     request: Option<HostRequest>,
+    /// Whether the own copy had memory for it.
+    written: Result<(), Unwritten>,
 }
 
 /// A read whose contents a failover could take back until a write is committed.
@@ -76,7 +78,8 @@ impl<D: Clone> Reign<D> {
         self.writes.iter().map(|write| write.extent)
     }
 
-    /// Writes `data` to the own copy and sends them to the peers.
+    /// Writes `data` to the own copy and sends them to the peers. If the own copy has no memory, the blocks
+    /// may hold old or new contents here, so what they hold is sent instead.
     fn write<M: Medium<Data = D>>(
         &mut self,
         base: &mut Base<M>,
@@ -87,11 +90,17 @@ impl<D: Clone> Reign<D> {
     ) {
         self.last.0 += 1;
         let number = self.last;
-        base.write(extent, data, base.epoch());
+        let written = base.write(extent, data, base.epoch());
+        let held = match written {
+            Err(Unwritten) if M::needs_memory(data) => Some(base.medium.read(extent)),
+            _ => None,
+        };
+        let data = held.as_ref().unwrap_or(data);
         self.writes.push_back(WriteInFlight {
             number,
             extent,
             request,
+            written,
         });
         for peer in &mut self.peers {
             if !peer.takes(extent) {
@@ -134,7 +143,11 @@ impl<D: Clone> Reign<D> {
             && write.number <= committed
         {
             if let Some(request) = write.request {
-                base.reply(request, HostReply::Written);
+                let refused = |Unwritten| HostReply::Refused(Refusal::NoMemory);
+                base.reply(
+                    request,
+                    write.written.map_or_else(refused, |()| HostReply::Written),
+                );
             }
             self.writes.pop_front();
         }

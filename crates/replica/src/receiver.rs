@@ -8,7 +8,7 @@ use crate::base::Base;
 use crate::claim::Claim;
 use crate::config::Config;
 use crate::ids::{Epoch, LocalTime, Seq, StreamId};
-use crate::medium::Medium;
+use crate::medium::{Medium, Unwritten};
 use crate::message::{Beacon, Entry, EntryBody, Report};
 use crate::unsettled::Unsettled;
 
@@ -99,9 +99,9 @@ impl Receiver {
         if !is_valid(base, entry) || !self.accepts(entry.stream) {
             return None;
         }
-        if entry.seq.0 == self.applied.0 + 1 && self.has_place(base, entry) {
+        let is_next = entry.seq.0 == self.applied.0 + 1 && self.has_place(base, entry);
+        if is_next && self.execute(base, entry).is_ok() {
             self.applied = entry.seq;
-            self.execute(base, entry);
         }
         Some((self.stream, self.applied))
     }
@@ -162,28 +162,40 @@ impl Receiver {
         self.recent.len() < base.settings.stream_max()
     }
 
-    fn execute<M: Medium>(&mut self, base: &mut Base<M>, entry: &Entry<M::Data>) {
-        match &entry.body {
-            EntryBody::Write { extent, data } => {
-                self.recent.push_back((entry.seq, *extent));
-                base.write(*extent, data, base.epoch());
-            }
+    /// Executes the next entry. If the copy has no memory for it, the entry waits to be sent again, and its
+    /// blocks may differ from the primary's until then.
+    fn execute<M: Medium>(
+        &mut self,
+        base: &mut Base<M>,
+        entry: &Entry<M::Data>,
+    ) -> Result<(), Unwritten> {
+        let (extent, data, stamp) = match &entry.body {
+            EntryBody::Write { extent, data } => (*extent, data, base.epoch()),
             EntryBody::Piece {
                 extent,
                 data,
                 stamp,
-                below,
-                complete_through,
-            } => {
-                self.recent.push_back((entry.seq, *extent));
-                self.progress = Some((*below, *complete_through));
-                base.write(*extent, data, *stamp);
-            }
+                ..
+            } => (*extent, data, *stamp),
             EntryBody::CopyEnd { complete_through } => {
                 self.progress = None;
                 self.claim = Claim::everything(*complete_through);
+                return Ok(());
             }
+        };
+        if self.recent.back() != Some(&(entry.seq, extent)) {
+            self.recent.push_back((entry.seq, extent));
         }
+        base.write(extent, data, stamp)?;
+        if let EntryBody::Piece {
+            below,
+            complete_through,
+            ..
+        } = &entry.body
+        {
+            self.progress = Some((*below, *complete_through));
+        }
+        Ok(())
     }
 
     fn settle(&mut self, settled: Seq) {
@@ -214,7 +226,7 @@ impl Receiver {
 fn is_valid<M: Medium>(base: &Base<M>, entry: &Entry<M::Data>) -> bool {
     match &entry.body {
         EntryBody::Write { extent, data } | EntryBody::Piece { extent, data, .. } => {
-            base.settings.allows(*extent) && M::blocks(data) == extent.blocks.0
+            base.allows_write(*extent, data)
         }
         EntryBody::CopyEnd { .. } => true,
     }

@@ -100,11 +100,15 @@ impl Settings {
         self.writes_max + self.pieces_max + 1
     }
 
-    /// Whether a command may cover `extent`.
+    /// Whether a command that moves the contents of blocks may cover `extent`.
     pub(crate) fn allows(&self, extent: Extent) -> bool {
+        extent.blocks <= self.piece_blocks && self.has(extent)
+    }
+
+    /// Whether `extent` is not empty and inside of the volume.
+    pub(crate) fn has(&self, extent: Extent) -> bool {
         let end = extent.lba.0.checked_add(extent.blocks.0);
-        let is_short = extent.blocks.0 > 0 && extent.blocks <= self.piece_blocks;
-        is_short && end.is_some_and(|end| end <= self.blocks.0)
+        extent.blocks.0 > 0 && end.is_some_and(|end| end <= self.blocks.0)
     }
 
     /// The piece that starts at `lba`: it ends at the latest with its region, and with the volume.

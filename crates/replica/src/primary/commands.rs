@@ -1,5 +1,7 @@
 //! Commands of hosts.
 
+use std::time::Duration;
+
 use block::Extent;
 
 use super::{Reign, WaitingRead};
@@ -10,19 +12,28 @@ use crate::medium::Medium;
 use crate::message::{HostReply, Refusal};
 
 impl<D: Clone> Reign<D> {
-    /// Whether no other member can be primary now. A configuration that was proposed may be in force
-    /// already, so its members count, too.
+    /// Whether no other member can be primary now.
     pub fn has_lease<M: Medium>(
         &self,
         base: &Base<M>,
         now: LocalTime,
         proposal: Option<&Config>,
     ) -> bool {
+        self.lease_end(base, proposal).is_some_and(|end| now < end)
+    }
+
+    /// From when on another member may be primary. A configuration that was proposed may be in force
+    /// already, so its members count, too. `None` if one of them has granted no lease.
+    pub fn lease_end<M: Medium>(
+        &self,
+        base: &Base<M>,
+        proposal: Option<&Config>,
+    ) -> Option<LocalTime> {
         let counts = |id| proposal.is_some_and(|config| config.has(id));
-        self.peers
-            .iter()
-            .filter(|peer| peer.is_in_sync() || counts(peer.id))
-            .all(|peer| peer.has_lease(now, &base.settings))
+        let peers = self.peers.iter();
+        let members = peers.filter(|peer| peer.is_in_sync() || counts(peer.id));
+        let mut ends = members.map(|peer| peer.lease_end(&base.settings));
+        ends.try_fold(LocalTime(Duration::MAX), |first, end| Some(first.min(end?)))
     }
 
     /// A read, whose extent is allowed. Contents that a failover could take back are held back until

@@ -20,6 +20,8 @@ pub enum NodeFault {
     Crash,
     Pause(Duration),
     ClockRate,
+    /// So many of its next writes find no memory.
+    NoMemory(u32),
 }
 
 impl Faults {
@@ -43,7 +45,7 @@ impl Faults {
     pub fn strike(&mut self, rng: &mut SmallRng, now: Duration) -> Option<(usize, NodeFault)> {
         let node = rng.random_range(0..self.nodes);
         let until = now + ms(rng, 20, 500);
-        match rng.random_range(0..10) {
+        match rng.random_range(0..11) {
             0 | 1 => return Some((node, NodeFault::Crash)),
             2 | 3 => return Some((node, NodeFault::Pause(until))),
             4 => return Some((node, NodeFault::ClockRate)),
@@ -59,6 +61,7 @@ impl Faults {
                 }
             }
             8 => self.store_away_until = until,
+            9 => return Some((node, NodeFault::NoMemory(rng.random_range(1..30)))),
             _ => self.lossy_until = until,
         }
         None

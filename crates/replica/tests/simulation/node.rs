@@ -1,5 +1,7 @@
 //! A machine: its clock, and the member that runs on it unless it has crashed.
 
+use std::cell::Cell;
+use std::rc::Rc;
 use std::time::Duration;
 
 use replica::{LocalTime, Member, MemberId, Settings};
@@ -42,6 +44,8 @@ pub struct Node {
     pub member: Option<Member<Disk>>,
     pub clock: Clock,
     pub paused_until: Duration,
+    /// How many of its next writes find no memory.
+    pub refuses: Rc<Cell<u32>>,
 }
 
 impl Node {
@@ -54,6 +58,7 @@ impl Node {
             member: None,
             clock: Clock::new(shown),
             paused_until: Duration::ZERO,
+            refuses: Rc::default(),
         };
         node.start(settings, Duration::ZERO);
         node
@@ -62,7 +67,7 @@ impl Node {
     /// Starts with empty memory, as another member.
     pub fn start(&mut self, settings: &Settings, now: Duration) {
         self.id.incarnation += 1;
-        let disk = Disk::empty(settings.blocks);
+        let disk = Disk::empty(settings.blocks, Rc::clone(&self.refuses));
         let member = Member::new(self.id, settings.clone(), disk, self.clock.read(now));
         self.member = Some(member.expect("the settings are valid"));
     }

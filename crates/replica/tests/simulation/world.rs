@@ -304,6 +304,7 @@ impl World {
                 let rate = self.rng.random_range(1_000_000 - drift..=1_000_000 + drift);
                 self.nodes[index].clock.set_rate(self.now, rate);
             }
+            NodeFault::NoMemory(writes) => self.nodes[index].refuses.set(writes),
             NodeFault::Crash => self.crash(index),
         }
     }
@@ -334,7 +335,7 @@ impl World {
         }
         assert_eq!(in_sync.len(), self.nodes.len(), "{:?}", self.store);
         let disks = || in_sync.iter().filter_map(|node| node.member.as_ref());
-        let disks: Vec<_> = disks().map(replica::Member::medium).collect();
+        let disks: Vec<_> = disks().map(|member| &member.medium().blocks).collect();
         let are_equal = disks.windows(2).all(|pair| pair[0] == pair[1]);
         assert!(are_equal, "copies differ: {disks:?}");
         let mut serving = self.nodes.iter().filter(|node| node.serves(self.now));
