@@ -56,8 +56,8 @@ fn main() {
     for _ in 0..commands / DEPTH as u64 {
         load.batch();
     }
-    let nanoseconds = begin.elapsed().as_nanos() as f64 / commands as f64;
-    println!("{kind}, {operation}: {nanoseconds:.0} ns per command");
+    let nanoseconds = begin.elapsed().as_nanos() / u128::from(commands);
+    println!("{kind}, {operation}: {nanoseconds} ns per command");
 }
 
 struct Nobody;

@@ -125,7 +125,7 @@ fn create(daemon: &Daemon, args: &TargetCreateArgs) -> Result<(), Failure> {
         )?,
         namespaces: namespaces(&args.volume, protocol)?,
     };
-    let path = args.name.as_deref().map(path);
+    let path = args.name.as_deref().map(target_path);
     let path = path.as_deref().unwrap_or("/v1/targets");
     show(daemon, &daemon.client.post(path, &definition)?)
 }

@@ -119,8 +119,7 @@ fn fingerprint(certificate: &Path) -> String {
 
 #[test]
 fn the_certificate_of_the_first_start_is_kept_across_restarts() {
-    let port = free_port();
-    let mut daemon = start("certificate", port);
+    let (mut daemon, _) = start("certificate");
     let reader = token(&daemon, "read-only");
     let [certificate, key] = ["api-cert.pem", "api-key.pem"].map(|name| daemon.folder.join(name));
     let first = [&certificate, &key].map(|path| fs::read(path).expect("it was generated"));
@@ -131,14 +130,14 @@ fn the_certificate_of_the_first_start_is_kept_across_restarts() {
         [&certificate, &key].map(|path| fs::read(path).expect("it is kept")),
         first
     );
-    let listed = over_tls(&daemon, port, &reader, &["volume", "ls"]);
+    let api = format!("https://{}", daemon.rest_address());
+    let listed = over_tls(&daemon, &api, &reader, &["volume", "ls"]);
     assert!(listed.status.success(), "{listed:?}");
 }
 
 #[test]
 fn the_log_shows_the_fingerprint_of_the_certificate() {
-    let address = format!("127.0.0.1:{}", free_port());
-    let logged = Logged::start("print", &["--api-listen", &address, "--api-tls", "on"]);
+    let logged = Logged::start("print", &["--api-listen", "127.0.0.1:0", "--api-tls", "on"]);
     let sum = fingerprint(&logged.daemon.folder.join("api-cert.pem"));
     assert_eq!(sum.len(), 64);
     logged.line(&["the certificate of REST on TCP", &sum]);

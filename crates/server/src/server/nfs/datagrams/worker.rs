@@ -342,7 +342,7 @@ impl Worker {
             PollFd::from_borrowed_fd(mailbox.event(), PollFlags::IN),
         ];
         let at_most = Timespec {
-            tv_sec: SWEEP_EVERY.as_secs() as i64,
+            tv_sec: SWEEP_EVERY.as_secs().cast_signed(),
             tv_nsec: 0,
         };
         // A signal, or a failure that the next receive reports.
