@@ -1,5 +1,5 @@
-//! The first bytes of a connection to a portal with TLS, by a peer that has no key: the entry, and the parser
-//! of the first record.
+//! The first bytes of a connection to a portal with TLS, by a peer that has no key: the entry, and
+//! the parser of the first record.
 
 #![no_main]
 

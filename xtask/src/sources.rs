@@ -10,6 +10,16 @@ const FILE_LINES_MAX: usize = 800;
 /// The longest function, in lines from its `fn` to its closing brace.
 const FUNCTION_LINES_MAX: usize = 60;
 
+/// The longest line of a comment, in characters: `max_width` of rustfmt.toml, which rustfmt applies
+/// to code alone. Diagrams, tables, examples and commands may be wider.
+const COMMENT_CHARS_MAX: usize = 100;
+
+/// Names that no type may have: metaphors, in whose place a name states the role (STYLE.md,
+/// "Names").
+const METAPHORS: &[&str] = &[
+    "Books", "Carrier", "Guest", "Keeper", "Letter", "Outlook", "Poster", "Proof", "Seat", "Shown",
+];
+
 /// What a source file must not contain, spelled so that this file itself is clean.
 const LEFTOVERS: &[(&str, &str)] = &[
     (concat!("TO", "DO"), "open ends belong in an issue"),
@@ -32,6 +42,8 @@ pub fn survey(root: &Path) -> (Vec<String>, Vec<Excess>) {
             .display()
             .to_string();
         find_leftovers(&shown, &text, &mut findings);
+        find_metaphors(&shown, &text, &mut findings);
+        find_wide_comments(&shown, &text, &mut findings);
         measure_file(&shown, &text, &mut excesses);
     }
     (findings, excesses)
@@ -75,6 +87,48 @@ fn find_leftovers(name: &str, text: &str, findings: &mut Vec<String>) {
             if line.contains(word) {
                 findings.push(format!("{name}:{}: {word}: {why}", number + 1));
             }
+        }
+    }
+}
+
+fn find_metaphors(name: &str, text: &str, findings: &mut Vec<String>) {
+    for (number, line) in text.lines().enumerate() {
+        if let Some(metaphor) = type_name(line).filter(|name| METAPHORS.contains(name)) {
+            findings.push(format!("{name}:{}: {metaphor}: name its role", number + 1));
+        }
+    }
+}
+
+/// The name of the type or trait that is defined in `line`.
+fn type_name(line: &str) -> Option<&str> {
+    let mut words = line.split_whitespace().peekable();
+    words.next_if(|word| word.starts_with("pub"));
+    match words.next()? {
+        "struct" | "enum" | "trait" | "type" | "union" => {
+            words.next()?.split(['<', '(', ';', ':']).next()
+        }
+        _ => None,
+    }
+}
+
+fn find_wide_comments(name: &str, text: &str, findings: &mut Vec<String>) {
+    let mut is_example = false;
+    for (number, line) in text.lines().enumerate() {
+        let Some(comment) = line.trim_start().strip_prefix("//") else {
+            is_example = false;
+            continue;
+        };
+        let comment = comment.trim_start_matches(['/', '!']).trim();
+        is_example ^= comment.starts_with("```");
+        let is_drawing = comment.starts_with('|') || comment.contains(|c| matches!(c, '─'..='╿'));
+        let is_command =
+            comment.starts_with('`') && comment.trim_end_matches([',', '.']).ends_with('`');
+        let width = line.chars().count();
+        if width > COMMENT_CHARS_MAX && !(is_example || is_drawing || is_command) {
+            findings.push(format!(
+                "{name}:{}: a comment of {width} characters exceeds the limit of {COMMENT_CHARS_MAX}",
+                number + 1
+            ));
         }
     }
 }
@@ -162,6 +216,31 @@ mod tests {
             panic!("{findings:?}");
         };
         assert!(finding.starts_with("a.rs:2:"), "{finding}");
+    }
+
+    #[test]
+    fn a_metaphor_is_found_as_a_name_of_a_type_alone() {
+        let mut findings = Vec::new();
+        let text = "pub(crate) struct Seat<'a> {\n}\nuse x::Guest;\nstruct Seats;\n";
+        find_metaphors("a.rs", text, &mut findings);
+        assert_eq!(findings, ["a.rs:1: Seat: name its role"]);
+    }
+
+    #[test]
+    fn a_wide_comment_is_found_unless_it_is_a_diagram_a_table_or_an_example() {
+        let wide = "word ".repeat(COMMENT_CHARS_MAX / 5);
+        let text = format!(
+            "    // {wide}\n//! a ─► {wide}\n/// | {wide}|\n/// ```text\n/// {wide}\n/// ```\nlet a = \"{wide}\";\n"
+        );
+        let mut findings = Vec::new();
+        find_wide_comments("a.rs", &text, &mut findings);
+        let [finding] = &findings[..] else {
+            panic!("{findings:?}");
+        };
+        assert!(
+            finding.starts_with("a.rs:1: a comment of 107 characters"),
+            "{finding}"
+        );
     }
 
     #[test]

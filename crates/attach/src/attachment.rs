@@ -47,8 +47,8 @@ pub struct Attachment {
 }
 
 impl Attachment {
-    /// Connects to the disk that `url` names and makes it a block device. A thread of the disk calls
-    /// `on_event`.
+    /// Connects to the disk that `url` names and makes it a block device. A thread of the disk
+    /// calls `on_event`.
     pub fn new(
         url: &Url,
         options: &Options,
@@ -186,7 +186,8 @@ impl Resized {
         };
         let file = self.file.clone();
         let update = move || {
-            // The kernel reads the file's attributes; without them the loop device keeps its old size.
+            // The kernel reads the file's attributes; without them the loop device keeps its old
+            // size.
             if fs::metadata(file).is_ok() {
                 let _ = loop_device::update_size(&device);
             }

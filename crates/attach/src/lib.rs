@@ -2,7 +2,8 @@
 //!
 //! A file of a FUSE file system has the blocks of an [`initiator::Device`], and a loop device has
 //! that file. One thread passes the kernel's requests to a queue of the device, which reconnects
-//! while the target is away. If the target does not return within [`Options::give_up_after`], every request fails.
+//! while the target is away. If the target does not return within [`Options::give_up_after`], every
+//! request fails.
 //!
 //! This crate knows the kernel's interfaces. It does not know the protocols, nor the daemon.
 //!

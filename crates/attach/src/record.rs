@@ -1,4 +1,5 @@
-//! What is attached: a folder per disk below [`FOLDER`], with a record that its process holds locked.
+//! What is attached: a folder per disk below [`FOLDER`], with a record that its process holds
+//! locked.
 //!
 //! A record without a lock is left of a process that was killed, and counts as none.
 
@@ -207,7 +208,8 @@ fn open_records() -> Vec<(Record, File)> {
     records.collect()
 }
 
-/// Detaches the disk with this name or device, which must not be in use, and waits until that is done.
+/// Detaches the disk with this name or device, which must not be in use, and waits until that is
+/// done.
 pub fn detach(name: &str) -> Result<Record, AttachError> {
     let mut records = open_records().into_iter();
     let found = records.find(|(record, _)| record.name == name || record.device == Path::new(name));
@@ -238,7 +240,8 @@ pub fn detach(name: &str) -> Result<Record, AttachError> {
     Ok(record)
 }
 
-/// Sends SIGTERM. The process holds the record after its descriptor was opened, so it is that process.
+/// Sends SIGTERM. The process holds the record after its descriptor was opened, so it is that
+/// process.
 fn request_stop(record: &Record, file: &File) -> Result<(), Errno> {
     let pid = Pid::from_raw(record.pid).ok_or(Errno::SRCH)?;
     let process = pidfd_open(pid, PidfdFlags::empty())?;

@@ -1,8 +1,8 @@
 //! The thread between `/dev/fuse` and a queue of the device.
 //!
-//! Each request that moves data or waits for the target has a slot of the queue, so there are never more
-//! than the queue's depth; further requests stay in the kernel. Requests wait while the queue has no
-//! connection, and fail for good when it has given up.
+//! Each request that moves data or waits for the target has a slot of the queue, so there are never
+//! more than the queue's depth; further requests stay in the kernel. Requests wait while the queue
+//! has no connection, and fail for good when it has given up.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, OwnedFd};
@@ -133,7 +133,8 @@ impl<F: FnMut(LinkEvent)> Server<F> {
     /// Takes requests while there are free slots.
     fn take_requests(&mut self) -> io::Result<Input> {
         let mut input = Input::None;
-        // Each turn takes a slot or is a short operation; as many turns as slots let replies leave in time.
+        // Each turn takes a slot or is a short operation; as many turns as slots let replies leave
+        // in time.
         for _ in 0..self.jobs.len() {
             if self.free.is_empty() {
                 break;
@@ -205,7 +206,8 @@ impl<F: FnMut(LinkEvent)> Server<F> {
             Ask::Write { offset, data } => {
                 let extent = self.extent(offset, data.len() as u64)?;
                 let buffer = self.queue.buffer_mut(slot);
-                // From the kernel's message, whose head and data are one read, into registered memory.
+                // From the kernel's message, whose head and data are one read, into registered
+                // memory.
                 buffer
                     .get_mut(..data.len())
                     .ok_or(Errno::INVAL)?

@@ -1,7 +1,7 @@
 //! The messages of `/dev/fuse`, protocol version 7.31. Read first: include/uapi/linux/fuse.h.
 //!
-//! Integers have the machine's own order. Fields are in the order of the kernel's structures; reserved ones
-//! are sent as zero.
+//! Integers have the machine's own order. Fields are in the order of the kernel's structures;
+//! reserved ones are sent as zero.
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 

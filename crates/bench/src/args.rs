@@ -51,7 +51,8 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub runtime: Option<Duration>,
 
-    /// Size of the region to use [default: all]; a file that is shorter is written to that length first
+    /// Size of the region to use [default: all]; a file that is shorter is written to that length
+    /// first
     #[arg(long, value_name = "LEN", value_parser = parse_len)]
     pub size: Option<u64>,
 

@@ -108,8 +108,8 @@ fn asked(change: &str) -> bool {
     ask(&format!("This run {change}"))
 }
 
-/// Says what is about to be done, and asks on the terminal whether to do it. The answer is no if there
-/// is no terminal.
+/// Says what is about to be done, and asks on the terminal whether to do it. The answer is no if
+/// there is no terminal.
 pub fn ask(what: &str) -> bool {
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         return false;

@@ -50,8 +50,8 @@ fn joined<'a>(sources: impl IntoIterator<Item = &'a Source>) -> String {
     names.join(", ")
 }
 
-/// Whether `source` is a file with contents that ends before the region, up to whose end it would be
-/// laid out, even for reading.
+/// Whether `source` is a file with contents that ends before the region, up to whose end it would
+/// be laid out, even for reading.
 fn is_lengthened(source: &Source, plan: &Plan) -> bool {
     let (Source::Path(path), Some(end_bytes)) = (source, plan.end_bytes()) else {
         return false;

@@ -57,8 +57,8 @@ impl Daemon {
         Self::new(owner_of(inode)?, Found::BySocket)
     }
 
-    /// The process on this machine that answers RDMA in software at `address`, if there is one whose
-    /// figures we may read.
+    /// The process on this machine that answers RDMA in software at `address`, if there is one
+    /// whose figures we may read.
     pub(crate) fn by_roce_address(address: IpAddr) -> Option<Self> {
         let at = |ip| inode_of_udp(SocketAddr::new(ip, ROCE_PORT));
         let any = match address {

@@ -34,7 +34,7 @@ mod units;
 mod volume;
 
 pub use access::{Access, HostIdentity};
-pub use lane::{Lane, Lanes};
+pub use lane::{Lane, LaneOpener};
 pub use op::{Admission, DataUse, Intent, Op, OpKind, Persistence, ReadDest, Unmap};
 pub use status::Status;
 pub use strangers::{Stranger, network_of, oldest_of_the_greediest};

@@ -29,8 +29,8 @@ pub enum Status {
     /// The volume cannot execute commands at the moment.
     #[error("the volume is busy; try again")]
     Busy,
-    /// The volume's contents were lost, and the loss has not been acknowledged; or its file could not be
-    /// opened, or is gone.
+    /// The volume's contents were lost, and the loss has not been acknowledged; or its file could
+    /// not be opened, or is gone.
     #[error("the volume is offline because its contents were lost or its file is missing")]
     NotReady,
     /// The volume was removed.

@@ -1,5 +1,5 @@
-//! Strangers: peers that have connected and have yet to prove who they are. One rule, for every protocol, says which
-//! of them makes room if there are too many.
+//! Strangers: peers that have connected and have yet to prove who they are. One rule, for every
+//! protocol, says which of them makes room if there are too many.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -28,8 +28,8 @@ pub struct Stranger<N> {
     pub held: u64,
 }
 
-/// Which connection makes room: the oldest one of the network whose connections together hold most. Of networks that
-/// hold as much, the one with the oldest connection.
+/// Which connection makes room: the oldest one of the network whose connections together hold most.
+/// Of networks that hold as much, the one with the oldest connection.
 pub fn oldest_of_the_greediest<N: Copy + Ord>(
     strangers: impl Iterator<Item = Stranger<N>>,
 ) -> Option<N> {

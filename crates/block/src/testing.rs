@@ -1,6 +1,6 @@
-//! A volume in a vector and one that answers late, for tests, fuzz targets and simulations; the corpora of fuzz targets, for
-//! tests; how a test is skipped; folders; lists of errors; whether other peers delay commands, and tests that run alone to
-//! measure that.
+//! A volume in a vector and one that answers late, for tests, fuzz targets and simulations; the
+//! corpora of fuzz targets, for tests; how a test is skipped; folders; lists of errors; whether
+//! other peers delay commands, and tests that run alone to measure that.
 
 mod delay;
 mod errors;
@@ -27,8 +27,8 @@ pub use lanes::{CountedLanes, LaneCounts};
 pub use late::{LateVolume, Lateness};
 pub use turn::Turn;
 
-/// How many cases a property test plays whose cases take longer than most: `usual`, or as many times more as `PROPTEST_CASES` asks
-/// of other tests, whose usual number is 256.
+/// How many cases a property test plays whose cases take longer than most: `usual`, or as many
+/// times more as `PROPTEST_CASES` asks of other tests, whose usual number is 256.
 pub fn cases(usual: u32) -> u32 {
     let asked = std::env::var("PROPTEST_CASES").ok();
     let asked: Option<u64> = asked.and_then(|cases| cases.parse().ok());

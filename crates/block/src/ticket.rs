@@ -49,8 +49,8 @@ pub trait Completions: Send + Sync {
     /// Reports that the command may continue, or has failed. Never waits.
     fn done(&self, completion: Completion);
 
-    /// Reports several commands: as [`done`](Self::done) for each, with fewer wake-ups of the threads
-    /// that drive their connections.
+    /// Reports several commands: as [`done`](Self::done) for each, with fewer wake-ups of the
+    /// threads that drive their connections.
     fn done_all(&self, completions: &[Completion]) {
         for completion in completions {
             self.done(*completion);

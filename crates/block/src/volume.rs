@@ -29,7 +29,8 @@ pub struct Allocation {
 pub enum WriteCache {
     /// A flush makes nothing safer than it is. Memory of this process is as durable as it gets.
     Absent,
-    /// They are safe after a flush, or if they asked for [`Persistence::Durable`](crate::Persistence::Durable).
+    /// They are safe after a flush, or if they asked for
+    /// [`Persistence::Durable`](crate::Persistence::Durable).
     Volatile,
 }
 
@@ -78,8 +79,9 @@ pub trait Volume: Send + Sync {
         }
     }
 
-    /// Whether blocks are copied before they are discarded, because a snapshot shows them. A discard
-    /// then takes as long as a write of the same length, so sessions execute it in shorter pieces.
+    /// Whether blocks are copied before they are discarded, because a snapshot shows them. A
+    /// discard then takes as long as a write of the same length, so sessions execute it in shorter
+    /// pieces.
     fn copies_discarded(&self) -> bool {
         false
     }

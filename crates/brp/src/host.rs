@@ -333,7 +333,8 @@ pub(crate) struct Entry {
     state: TagState,
     /// Data received, or sent on PULL, or inside the command.
     pub(crate) moved_bytes: u32,
-    /// Where in the stream the last of the command's data that were placed in the send list end (TCP).
+    /// Where in the stream the last of the command's data that were placed in the send list end
+    /// (TCP).
     pub(crate) placed_until_bytes: u64,
 }
 

@@ -1,4 +1,5 @@
-//! The target: a session's commands, from COMMAND to REPLY, and its record of replies. Knows no transport.
+//! The target: a session's commands, from COMMAND to REPLY, and its record of replies. Knows no
+//! transport.
 //!
 //! Read first: docs/brp.md, "Messages", "Reconnect and replay".
 //!
@@ -13,8 +14,8 @@
 //!  Settling before Held or Done. `Stage::next` has the whole table.
 //! ```
 //!
-//! [`Connection`](connection) adds login, keep-alive, events and the end of a connection. The transport beside it
-//! (`tcp`) moves bytes.
+//! [`Connection`](connection) adds login, keep-alive, events and the end of a connection. The
+//! transport beside it (`tcp`) moves bytes.
 
 mod backend;
 mod commands;

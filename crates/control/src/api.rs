@@ -23,7 +23,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 
 use crate::engine::{Engine, RemoteWatch, ShortageLog};
-use caller::{Caller, Entrance};
+use caller::{ApiListener, Caller};
 use top::TopStreams;
 
 pub use answer::{Applied, ErrorBody, ErrorDetail};
@@ -33,7 +33,7 @@ pub use routes::openapi;
 pub use tls::{ServerTls, ServerTlsError};
 pub use token::{Token, TokenError};
 use tokens::Tokens;
-pub use tokens::{NewToken, Proof, TokenRequest, TokenView, TokensError};
+pub use tokens::{NewToken, TokenProof, TokenRequest, TokenView, TokensError};
 
 /// The addresses of the interface.
 #[derive(Debug)]
@@ -149,8 +149,8 @@ impl Api {
         self.tcp
     }
 
-    /// Takes no more requests, answers those in flight and returns. Clients that do not read are cut
-    /// off after [`STOP_WAIT`].
+    /// Takes no more requests, answers those in flight and returns. Clients that do not read are
+    /// cut off after [`STOP_WAIT`].
     pub fn stop(mut self) {
         let _ = self.stop.send(true);
         if let Some(thread) = self.thread.take() {
@@ -180,12 +180,12 @@ fn run(
         let report = tokio::spawn(report_shortages(engine.clone()));
         let watch = tokio::spawn(watch_remote_volumes(engine.clone()));
         let streams = TopStreams::new(stopped.clone());
-        let router = routes::router(engine, &streams, Entrance::Socket(path), tokens);
+        let router = routes::router(engine, &streams, ApiListener::Socket(path), tokens);
         let service = router.into_make_service_with_connect_info::<Caller>();
         let unix = axum::serve(UnixListener::from_std(unix)?, service)
             .with_graceful_shutdown(wait(stopped.clone()));
         let tcp = tcp.map(|(listener, tls)| {
-            let router = routes::router(engine, &streams, Entrance::Network, tokens);
+            let router = routes::router(engine, &streams, ApiListener::Network, tokens);
             let listener = TcpListener::from_std(listener)?;
             io::Result::Ok(network::serve(listener, tls, router, stopped.clone()))
         });

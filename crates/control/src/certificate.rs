@@ -82,7 +82,8 @@ impl CertificateFiles {
     }
 }
 
-/// Reads the certificates of a file, which holds at least one. `what` describes one of them in an error.
+/// Reads the certificates of a file, which holds at least one. `what` describes one of them in an
+/// error.
 pub(crate) fn read_all(
     what: &'static str,
     path: &Path,
@@ -95,7 +96,8 @@ pub(crate) fn read_all(
     Ok(read)
 }
 
-/// The issuers among the certificates that were read from `path`. `what` describes one of them in an error.
+/// The issuers among the certificates that were read from `path`. `what` describes one of them in
+/// an error.
 pub(crate) fn issuers(
     what: &'static str,
     path: &Path,

@@ -67,23 +67,24 @@ const HIDDEN_SECRET: &str = "(hidden)";
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Definitions {
-    /// A UUID from which identifiers of disks are derived. Only a backup with secrets has it; without it the daemon keeps
-    /// its own.
+    /// A UUID from which identifiers of disks are derived. Only a backup with secrets has it;
+    /// without it the daemon keeps its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = json!(null))]
     pub machine: Option<Uuid>,
-    /// The URLs of the addresses where protocols listen: nvme+tcp, nvme+rdma, iscsi (with `,GROUP` after the port for a
-    /// portal group other than 1), iser, brp, brp+rdma, nfs, nfs+udp and nfs+rdma. RDMA portals may end with `?rdma=auto`, `?rdma=hw` (an adapter only) or
-    /// `?rdma=soft` (software only). NVMe and iSCSI portals may end with `?auth=required`, or `&auth=required` after another
-    /// option: all hosts have to authenticate, for discovery too.
+    /// The URLs of the addresses where protocols listen: nvme+tcp, nvme+rdma, iscsi (with `,GROUP`
+    /// after the port for a portal group other than 1), iser, brp, brp+rdma, nfs, nfs+udp and
+    /// nfs+rdma. RDMA portals may end with `?rdma=auto`, `?rdma=hw` (an adapter only) or
+    /// `?rdma=soft` (software only). NVMe and iSCSI portals may end with `?auth=required`, or
+    /// `&auth=required` after another option: all hosts have to authenticate, for discovery too.
     #[schema(value_type = Vec<String>, example = json!(["nvme+tcp://127.0.0.1:4420", "nvme+rdma://192.0.2.1:4420?rdma=soft"]))]
     pub portals: BTreeSet<Text<Portal>>,
     /// The URLs of other NVMe discovery services, which the discovery log lists.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     #[schema(value_type = Vec<String>, example = json!(["nvme+tcp://192.0.2.7:8009"]))]
     pub referrals: BTreeSet<Text<Portal>>,
-    /// The hosts that targets list, by name: host NQNs, iSCSI initiator names, or any word for hosts that are identified by
-    /// their addresses.
+    /// The hosts that targets list, by name: host NQNs, iSCSI initiator names, or any word for
+    /// hosts that are identified by their addresses.
     #[schema(value_type = BTreeMap<String, Host>)]
     pub hosts: BTreeMap<Text<HostName>, Host>,
     /// The volumes, by name: letters, digits, `.`, `_` and `-`.
@@ -102,8 +103,8 @@ pub struct Definitions {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Volume {
-    /// Capacity, from 1 MiB to 64 TiB, in whole blocks. A volume in a file that exists may leave it out: it is then as large
-    /// as the file.
+    /// Capacity, from 1 MiB to 64 TiB, in whole blocks. A volume in a file that exists may leave it
+    /// out: it is then as large as the file.
     #[serde(default)]
     #[schema(value_type = String, example = "50G")]
     pub size: Size,
@@ -141,16 +142,18 @@ pub struct Target {
     /// What every host from any address may do; excludes `hosts`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub any_host: Option<Access>,
-    /// The hosts that may use it, and what each may do; excludes `any_host`. Each is a key of `hosts` at the top level.
+    /// The hosts that may use it, and what each may do; excludes `any_host`. Each is a key of
+    /// `hosts` at the top level.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<BTreeMap<String, Access>>)]
     pub hosts: Option<BTreeMap<Text<HostName>, Access>>,
-    /// The LUNs that a listed host of an iSCSI target sees, each with its number in `namespaces`. Hosts that are not named
-    /// here see all volumes under those numbers.
+    /// The LUNs that a listed host of an iSCSI target sees, each with its number in `namespaces`.
+    /// Hosts that are not named here see all volumes under those numbers.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(value_type = BTreeMap<String, BTreeMap<String, String>>)]
     pub luns: BTreeMap<Text<HostName>, BTreeMap<Nsid, Nsid>>,
-    /// The groups of portals through which an iSCSI target is reachable. An empty list means all groups.
+    /// The groups of portals through which an iSCSI target is reachable. An empty list means all
+    /// groups.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     #[schema(value_type = Vec<u16>, example = json!([2]))]
     pub portal_groups: BTreeSet<NonZeroU16>,

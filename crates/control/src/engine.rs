@@ -410,7 +410,8 @@ mod tests {
         name.expect("they have no end").to_string()
     }
 
-    /// Opens the state of an engine that was dropped. Its threads may keep the lock for a moment longer.
+    /// Opens the state of an engine that was dropped. Its threads may keep the lock for a moment
+    /// longer.
     fn open_again(folder: &Folder) -> (Store, SavedState) {
         let until = Instant::now() + Duration::from_secs(30);
         loop {

@@ -26,9 +26,9 @@ mod testing;
 mod text;
 
 pub use api::{
-    Api, ApiConfig, Applied, ErrorBody, ErrorDetail, ListenError, NewToken, Proof, Role, RoleFault,
-    ServerTls, ServerTlsError, SocketOwner, TcpConfig, Token, TokenError, TokenRequest, TokenView,
-    TokensError, openapi,
+    Api, ApiConfig, Applied, ErrorBody, ErrorDetail, ListenError, NewToken, Role, RoleFault,
+    ServerTls, ServerTlsError, SocketOwner, TcpConfig, Token, TokenError, TokenProof, TokenRequest,
+    TokenView, TokensError, openapi,
 };
 pub use certificate::{CertificateError, CertificateFiles};
 pub use client::{Client, ClientError, ClientTls, ClientTlsError, Endpoint, path_part};

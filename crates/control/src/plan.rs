@@ -55,8 +55,8 @@ pub(crate) enum Step {
         to: Box<Volume>,
     },
     RemoveVolume(VolumeName, Volume),
-    /// Removes a volume that holds others, before these are used otherwise. They have its contents, so it can
-    /// be created again.
+    /// Removes a volume that holds others, before these are used otherwise. They have its contents,
+    /// so it can be created again.
     ReleaseMembers(VolumeName, Volume),
     CreateTarget(TargetName, Target),
     SetPolicy {
@@ -93,8 +93,8 @@ impl ShareStep {
 }
 
 /// When a step is taken. Everything before [`Phase::Destroy`] can be undone; what destroys data, or
-/// cannot be undone for another reason, comes after the change is durable, since then nothing is left
-/// that could fail.
+/// cannot be undone for another reason, comes after the change is durable, since then nothing is
+/// left that could fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
     Machine,
@@ -441,7 +441,8 @@ fn plan_share(
     }
 }
 
-/// Drops the steps that grow a volume behind a cache which grows to the same size: its own step grows both.
+/// Drops the steps that grow a volume behind a cache which grows to the same size: its own step
+/// grows both.
 fn drop_growth_by_caches(before: &Definitions, steps: &mut Vec<Step>) {
     let sizes = steps.iter().filter_map(|step| match step {
         Step::Resize { name, to_bytes, .. } => Some((name.clone(), *to_bytes)),
@@ -480,7 +481,8 @@ fn offered(target: &Target) -> impl Iterator<Item = &VolumeName> {
 fn release_members(steps: &mut [Step]) -> BTreeSet<VolumeName> {
     let mut freed: BTreeSet<_> = steps.iter().flat_map(Step::freed).collect();
     let mut released = BTreeSet::new();
-    // A volume is removed before what it holds, so what holds it comes first: the innermost is found first.
+    // A volume is removed before what it holds, so what holds it comes first: the innermost is
+    // found first.
     for step in steps.iter_mut().rev() {
         let Step::RemoveVolume(name, volume) = step else {
             continue;
@@ -507,8 +509,8 @@ fn free_members(steps: &mut [Step]) {
     }
 }
 
-/// What a volume holds keeps its size, unless its holder is `released` before, or is a mirror in which another
-/// volume replaces it.
+/// What a volume holds keeps its size, unless its holder is `released` before, or is a mirror in
+/// which another volume replaces it.
 fn check_held(
     before: &Definitions,
     steps: &[Step],

@@ -44,7 +44,8 @@ impl fmt::Display for Readable<'_> {
     }
 }
 
-/// Whether a field of a definition holds a secret: `secret`, `ctrl_secret`, `psk`, `other_psk` and so on.
+/// Whether a field of a definition holds a secret: `secret`, `ctrl_secret`, `psk`, `other_psk` and
+/// so on.
 fn is_secret(field: &str) -> bool {
     field.ends_with("secret") || field.ends_with("psk")
 }

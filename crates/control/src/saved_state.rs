@@ -1,5 +1,5 @@
-//! The state that the state file holds: definitions, reservations of iSCSI targets, and what volumes
-//! were saved as at the last shutdown.
+//! The state that the state file holds: definitions, reservations of iSCSI targets, and what
+//! volumes were saved as at the last shutdown.
 
 use std::collections::BTreeMap;
 

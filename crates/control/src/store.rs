@@ -387,8 +387,8 @@ fn checked(line: &[u8]) -> Option<&[u8]> {
     (checksum == crc32c::crc32c(json)).then_some(json)
 }
 
-/// Takes the lock file beside the state file, which is itself replaced by rename. Waits a moment for an earlier holder that
-/// is just ending.
+/// Takes the lock file beside the state file, which is itself replaced by rename. Waits a moment
+/// for an earlier holder that is just ending.
 fn lock<F: Files>(files: &F, path: &Path) -> Result<F::Lock, StoreError> {
     let lock_path = with_suffix(path, ".lock");
     let created = files.create_folder(folder(path));

@@ -41,8 +41,8 @@ const SECTOR_BYTES: u64 = 512;
 const NANOSECONDS: u64 = 1_000_000_000;
 
 impl Identifier {
-    /// How to identify files of the file system that has this directory. `None` if that has no means
-    /// of telling files apart.
+    /// How to identify files of the file system that has this directory. `None` if that has no
+    /// means of telling files apart.
     pub(crate) fn new(root: &OwnedFd) -> Result<Option<Self>, Errno> {
         let status = rustix::fs::statx(root, c"", AtFlags::EMPTY_PATH, MASK)?;
         let generations = match generation(root.as_fd(), c"") {

@@ -7,7 +7,8 @@
 //! - `tree` — the operations and their locks;
 //! - `resolve` — from a path to a descriptor, confined to the directory;
 //! - `places` — which directory has which file under which name, as far as that is known;
-//! - `search` — from a file's identifier to a descriptor, also if its place is not known, after a restart for example;
+//! - `search` — from a file's identifier to a descriptor, also if its place is not known, after a
+//!   restart for example;
 //! - `identity` — the identifier and the attributes of a file;
 //! - `system_call` — the file system's own handle of a file, and files that share blocks;
 //! - `errors` — errors of the host as errors of a tree.
@@ -21,9 +22,9 @@
 //!
 //! # Safety
 //!
-//! Two system calls have no safe interface. `name_to_handle_at`, in `system_call::handle`, writes into a buffer
-//! of ours whose length we state, and nothing of it outlives the call. The ioctl FICLONERANGE, in `system_call::clone`, reads a structure
-//! of ours and writes no memory.
+//! Two system calls have no safe interface. `name_to_handle_at`, in `system_call::handle`, writes
+//! into a buffer of ours whose length we state, and nothing of it outlives the call. The ioctl
+//! FICLONERANGE, in `system_call::clone`, reads a structure of ours and writes no memory.
 
 #![deny(unsafe_code)]
 

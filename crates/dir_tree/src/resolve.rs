@@ -152,7 +152,8 @@ impl Found {
     ) -> Result<OwnedFd, FileError> {
         const OWNER_BITS: u32 = 0o600;
         let _modes = resolver.lock_modes();
-        // Another thread may have done the same a moment ago, so the mode that was seen may have been its own.
+        // Another thread may have done the same a moment ago, so the mode that was seen may have
+        // been its own.
         let bits = u32::from(resolver.identifier.look(&self.handle)?.mode.bits());
         let path = self.own_path();
         let change = |bits| rustix::fs::chmod(path.as_c_str(), HostMode::from_raw_mode(bits));

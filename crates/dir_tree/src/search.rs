@@ -1,10 +1,10 @@
-//! Finds a file by its identifier: where it was, or by a search, if its place is not known: after a restart, after others moved it, or after its place
-//! was given up.
+//! Finds a file by its identifier: where it was, or by a search, if its place is not known: after a
+//! restart, after others moved it, or after its place was given up.
 //!
 //! A search goes through the whole directory, by numbers alone, so that it looks at no file. It
 //! notes the places of everything that it passes, so that one search serves many files. One thread
-//! searches at a time, and only for a part of the time, whatever handles clients invent: a file that
-//! cannot be searched for now is [`FileError::Busy`].
+//! searches at a time, and only for a part of the time, whatever handles clients invent: a file
+//! that cannot be searched for now is [`FileError::Busy`].
 
 use std::collections::BTreeSet;
 use std::mem::MaybeUninit;

@@ -2,10 +2,10 @@
 //!
 //! # Locks
 //!
-//! In this order: the names of the tree, or the search; then the data of one file; then the modes; then the places.
-//! Changes of names happen one at a time, and so do changes of one file's data, so that attributes
-//! before and after a change enclose only that change, as far as changes come through the tree.
-//! Nothing is made durable under a lock.
+//! In this order: the names of the tree, or the search; then the data of one file; then the modes;
+//! then the places. Changes of names happen one at a time, and so do changes of one file's data, so
+//! that attributes before and after a change enclose only that change, as far as changes come
+//! through the tree. Nothing is made durable under a lock.
 
 mod content;
 mod create;

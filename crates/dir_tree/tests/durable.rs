@@ -37,7 +37,8 @@ fn unwritten(path: &Path) -> Option<u64> {
     let file = File::open(path).expect("it exists");
     let range = [0u64; 2];
     let mut statistics = CacheStatistics::default();
-    // SAFETY: the descriptor is open. The kernel reads two numbers and writes five, and keeps neither pointer.
+    // SAFETY: the descriptor is open. The kernel reads two numbers and writes five, and keeps
+    // neither pointer.
     let result = unsafe {
         libc::syscall(
             CACHESTAT,

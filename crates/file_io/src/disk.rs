@@ -114,8 +114,8 @@ impl HostDisk {
         self.file.metadata().map_or(0, |file| file.blocks() * 512)
     }
 
-    /// Makes a file longer, and allocates the new part if asked to; notices that a device has become
-    /// longer.
+    /// Makes a file longer, and allocates the new part if asked to; notices that a device has
+    /// become longer.
     pub fn grow(&self, new: NewFile) -> Result<(), HostDiskError> {
         if self.is_device {
             let now = (&*self.file).seek(SeekFrom::End(0));
@@ -132,8 +132,8 @@ impl HostDisk {
         Ok(())
     }
 
-    /// Removes the file at `path` if it was created when this was opened, is still there, and nothing was written
-    /// to it.
+    /// Removes the file at `path` if it was created when this was opened, is still there, and
+    /// nothing was written to it.
     pub fn remove_if_new(&self, path: &Path) -> io::Result<()> {
         let (own, there) = (self.file.metadata()?, std::fs::symlink_metadata(path)?);
         let is_own = (own.dev(), own.ino()) == (there.dev(), there.ino());
@@ -145,7 +145,8 @@ impl HostDisk {
         Ok(())
     }
 
-    /// Lets others use the file from now on. A queue's ring keeps it open for a moment after its end.
+    /// Lets others use the file from now on. A queue's ring keeps it open for a moment after its
+    /// end.
     pub fn unlock(&self) {
         // Nothing can be done about a failure; the lock ends with the last descriptor.
         let _ = rustix::fs::flock(&*self.file, FlockOperation::Unlock);

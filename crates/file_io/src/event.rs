@@ -5,9 +5,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// What queues raise when a request completes ([`FileIo::announce_to`](crate::FileIo::announce_to)), and
-/// other threads when they have something for the thread that waits. It stays readable after the first
-/// time, so wait edge-triggered.
+/// What queues raise when a request completes
+/// ([`FileIo::announce_to`](crate::FileIo::announce_to)), and other threads when they have
+/// something for the thread that waits. It stays readable after the first time, so wait
+/// edge-triggered.
 #[derive(Debug)]
 pub struct Event(OwnedFd);
 

@@ -120,8 +120,9 @@ impl FileIo {
         Ok(())
     }
 
-    /// Makes further completions raise `event`, which several queues of one thread can share. An event
-    /// may occur without a completion, and one event may signal several completions. Only for io_uring.
+    /// Makes further completions raise `event`, which several queues of one thread can share. An
+    /// event may occur without a completion, and one event may signal several completions. Only for
+    /// io_uring.
     pub fn announce_to(&self, event: &Event) -> io::Result<()> {
         match &self.engine {
             Engine::IoUring { ring, .. } => ring.announce(event.as_fd().as_raw_fd()),
@@ -148,8 +149,8 @@ impl FileIo {
         }))
     }
 
-    /// Whether the system has not yet accepted a request, so that no completion will be signalled until
-    /// the next [`poll`](Self::poll).
+    /// Whether the system has not yet accepted a request, so that no completion will be signalled
+    /// until the next [`poll`](Self::poll).
     pub fn has_unsubmitted(&mut self) -> bool {
         match &mut self.engine {
             Engine::IoUring { ring, .. } => ring.has_unsubmitted(),

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// The name of an extended attribute: 1 to [`XattrName::LEN_MAX`] bytes without NUL. It has no prefix: every attribute
-/// of a tree is of users (`user.` in Linux).
+/// The name of an extended attribute: 1 to [`XattrName::LEN_MAX`] bytes without NUL. It has no
+/// prefix: every attribute of a tree is of users (`user.` in Linux).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct XattrName<'a>(&'a [u8]);
 
@@ -25,7 +25,8 @@ pub enum XattrNameFault {
 }
 
 impl<'a> XattrName<'a> {
-    /// The most bytes of a name: what `XATTR_NAME_MAX` (255) of Linux leaves behind the prefix `user.`.
+    /// The most bytes of a name: what `XATTR_NAME_MAX` (255) of Linux leaves behind the prefix
+    /// `user.`.
     pub const LEN_MAX: usize = 250;
 
     /// Checks the bytes.
@@ -56,7 +57,8 @@ impl fmt::Debug for XattrName<'_> {
 /// The most bytes of an extended attribute's value (`XATTR_SIZE_MAX` of Linux).
 pub const XATTR_BYTES_MAX: usize = 65_536;
 
-/// Whether an attribute that is set has to exist before (setxattr_option4, RFC 8276 section 8.4.3.1).
+/// Whether an attribute that is set has to exist before (setxattr_option4, RFC 8276 section
+/// 8.4.3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XattrMode {
     /// It is created or replaced.

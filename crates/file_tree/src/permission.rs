@@ -196,8 +196,8 @@ pub fn of_new_file(
     Ok(owner)
 }
 
-/// Extended attributes are of regular files and directories, and are read by those who may read these. Other files have
-/// none.
+/// Extended attributes are of regular files and directories, and are read by those who may read
+/// these. Other files have none.
 pub fn check_read_xattr(
     caller: &Caller<'_>,
     kind: FileKind,
@@ -209,7 +209,8 @@ pub fn check_read_xattr(
     }
 }
 
-/// Extended attributes are changed by those who may change the file; of a sticky directory only by its owner.
+/// Extended attributes are changed by those who may change the file; of a sticky directory only by
+/// its owner.
 pub fn check_write_xattr(
     caller: &Caller<'_>,
     kind: FileKind,

@@ -157,18 +157,18 @@ pub struct TreeLimits {
     pub has_xattrs: bool,
 }
 
-/// A tree of files. Shared by every session that serves it; all methods take `&self`, are safe
-/// from any thread, and do not wait for storage, unless the tree [may wait](Self::may_wait). Each operation takes effect as a whole or not at
-/// all, except that reads and writes of more than one page may see each other's parts. Permissions
-/// are checked as POSIX does, with exceptions for clients without an open call (RFC 1813 section
-/// 4.4): the owner of a regular file may always [`read`](Self::read) and [`write`](Self::write) it,
-/// and a caller who may execute it may read it.
+/// A tree of files. Shared by every session that serves it; all methods take `&self`, are safe from
+/// any thread, and do not wait for storage, unless the tree [may wait](Self::may_wait). Each
+/// operation takes effect as a whole or not at all, except that reads and writes of more than one
+/// page may see each other's parts. Permissions are checked as POSIX does, with exceptions for
+/// clients without an open call (RFC 1813 section 4.4): the owner of a regular file may always
+/// [`read`](Self::read) and [`write`](Self::write) it, and a caller who may execute it may read it.
 pub trait FileTree: Send + Sync {
     /// The root directory.
     fn root(&self) -> FileId;
 
-    /// Whether operations wait for storage. If so, sessions do not execute them in a thread that serves
-    /// others meanwhile.
+    /// Whether operations wait for storage. If so, sessions do not execute them in a thread that
+    /// serves others meanwhile.
     fn may_wait(&self) -> bool {
         false
     }
@@ -247,12 +247,13 @@ pub trait FileTree: Send + Sync {
         len_bytes: u64,
     ) -> Result<Changed, FileError>;
 
-    /// Reserves space for `len_bytes` bytes from `offset` on, so that writes to them do not fail for lack of space. What is
-    /// there stays, holes still read as zeros, and a shorter file is extended.
+    /// Reserves space for `len_bytes` bytes from `offset` on, so that writes to them do not fail
+    /// for lack of space. What is there stays, holes still read as zeros, and a shorter file is
+    /// extended.
     ///
     /// # Errors
-    /// [`FileError::Invalid`] without bytes.
-    /// [`FileError::Busy`] after a part, if the range is more than the tree reserves at a time: the next call goes on.
+    /// [`FileError::Invalid`] without bytes. [`FileError::Busy`] after a part, if the range is more
+    /// than the tree reserves at a time: the next call goes on.
     fn allocate(
         &self,
         caller: &Caller<'_>,
@@ -261,13 +262,15 @@ pub trait FileTree: Send + Sync {
         len_bytes: u64,
     ) -> Result<Changed, FileError>;
 
-    /// Replaces a range of one file by a range of another or the same file, at once: nobody sees a part of it. Offsets are
-    /// multiples of [`TreeLimits::clone_unit_bytes`], and so is the length, unless the source ends there and the target
-    /// does not continue. A shorter target is extended. The result is of the target.
+    /// Replaces a range of one file by a range of another or the same file, at once: nobody sees a
+    /// part of it. Offsets are multiples of [`TreeLimits::clone_unit_bytes`], and so is the length,
+    /// unless the source ends there and the target does not continue. A shorter target is extended.
+    /// The result is of the target.
     ///
     /// # Errors
-    /// [`FileError::Invalid`] if the range is not in the source, the units do not fit, or ranges of one file overlap.
-    /// [`FileError::NotSupported`] if the tree cannot clone, and [`FileError::TooLarge`] if it cannot clone that many bytes.
+    /// [`FileError::Invalid`] if the range is not in the source, the units do not fit, or ranges of
+    /// one file overlap. [`FileError::NotSupported`] if the tree cannot clone, and
+    /// [`FileError::TooLarge`] if it cannot clone that many bytes.
     fn clone_range(
         &self,
         caller: &Caller<'_>,
@@ -276,8 +279,8 @@ pub trait FileTree: Send + Sync {
         len_bytes: u64,
     ) -> Result<Changed, FileError>;
 
-    /// Looks for data or for a hole from `offset` on. Holes that are small, or behind many pieces of
-    /// data, may be taken for data.
+    /// Looks for data or for a hole from `offset` on. Holes that are small, or behind many pieces
+    /// of data, may be taken for data.
     fn seek(
         &self,
         caller: &Caller<'_>,
@@ -373,7 +376,8 @@ pub trait FileTree: Send + Sync {
         name: XattrName<'_>,
     ) -> Result<Changed, FileError>;
 
-    /// Calls `take` with the name of each extended attribute, in an order that stays while none is set or removed.
+    /// Calls `take` with the name of each extended attribute, in an order that stays while none is
+    /// set or removed.
     fn list_xattrs(
         &self,
         caller: &Caller<'_>,

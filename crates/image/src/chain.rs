@@ -1,5 +1,5 @@
-//! A complete file and the increments beside it, which together hold what a volume was at the moment
-//! of the last increment.
+//! A complete file and the increments beside it, which together hold what a volume was at the
+//! moment of the last increment.
 //!
 //! ```text
 //!  rd0.save ◄── rd0.save.inc1 ◄── rd0.save.inc2      each names the one before by its checksum
@@ -26,7 +26,8 @@ pub enum IfBroken {
     EndBefore,
 }
 
-/// A complete file and its increments, whose headers, indexes and trailers agree with their checksums.
+/// A complete file and its increments, whose headers, indexes and trailers agree with their
+/// checksums.
 #[derive(Debug)]
 pub struct Chain<R> {
     /// The complete file, then its increments.
@@ -101,8 +102,8 @@ pub(crate) fn is_increment(file: &impl ReadAt) -> Result<bool, ImageError> {
 }
 
 impl<R: ReadAt> Chain<R> {
-    /// Reads header, index and trailer of a complete file and of its increments. `accept` decides by
-    /// the label of the complete file whether to go on.
+    /// Reads header, index and trailer of a complete file and of its increments. `accept` decides
+    /// by the label of the complete file whether to go on.
     ///
     /// # Errors
     /// As [`Image::open`], or [`ImageError::Broken`] if increments do not follow each other, unless

@@ -160,8 +160,8 @@ const _: () = assert!(size_of::<LinkField>() == 44);
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct IndexEntry {
-    /// Offset in the volume, in chunks. A chunk without an entry is zeros, or in an increment what it
-    /// was before.
+    /// Offset in the volume, in chunks. A chunk without an entry is zeros, or in an increment what
+    /// it was before.
     pub(crate) number: U32,
     /// Bytes in the file: as many as the chunk has if it is stored as it is, fewer if it is an LZ4
     /// block. The last chunk of a volume may be short. 0 in an increment: the chunk became zeros.

@@ -2,8 +2,9 @@
 //!
 //! [`write()`] stores a [`Source`] that does not change meanwhile; the file appears under its name
 //! when it is complete and on stable storage. [`write_increment`] stores beside it only what has
-//! changed. [`Image`] reads a complete file, and [`Chain`] one with its increments; they hand out no
-//! byte that does not agree with its checksum. `docs/save-format.md` specifies the format byte by byte.
+//! changed. [`Image`] reads a complete file, and [`Chain`] one with its increments; they hand out
+//! no byte that does not agree with its checksum. `docs/save-format.md` specifies the format byte
+//! by byte.
 //!
 //! Nothing here is on the path of a byte: a thread of the control plane calls it. What this crate
 //! must not know: how a volume keeps its bytes, when saves are made, who may replace them.

@@ -54,8 +54,8 @@ pub struct Chunk<'a> {
 }
 
 impl<R: ReadAt> Image<R> {
-    /// Reads header, index and trailer of a complete file. `accept` decides by the label whether to go on: the index
-    /// takes memory in proportion to the size of the volume.
+    /// Reads header, index and trailer of a complete file. `accept` decides by the label whether to
+    /// go on: the index takes memory in proportion to the size of the volume.
     ///
     /// # Errors
     /// If the file cannot be read, is no save, or is damaged there, and those of `accept`.

@@ -64,10 +64,10 @@ const BATCH_BYTES: usize = 1 << 20;
 /// The end of the name of a file that is not complete.
 const PARTIAL: &str = ".partial";
 
-/// Writes all of `source` to `path`, and reports to `progress` the offset in the volume that was reached,
-/// which may cancel the work. Until this returns, `path` is what it was before, whatever fails or
-/// is killed; afterwards it is the new file, which is on stable storage, and increments of the former
-/// one are removed.
+/// Writes all of `source` to `path`, and reports to `progress` the offset in the volume that was
+/// reached, which may cancel the work. Until this returns, `path` is what it was before, whatever
+/// fails or is killed; afterwards it is the new file, which is on stable storage, and increments of
+/// the former one are removed.
 ///
 /// # Errors
 /// If the files or the source fail, or `path` exists and is not to be replaced.
@@ -97,9 +97,9 @@ pub fn write<F: Files>(
     Ok(written.report(Tail::of_complete(id)))
 }
 
-/// Writes what has changed in `source` to an increment beside the complete file `path`, and reports to
-/// `progress` the bytes of the volume that are done. Whatever fails or is killed, the file and its
-/// earlier increments are what they were.
+/// Writes what has changed in `source` to an increment beside the complete file `path`, and reports
+/// to `progress` the bytes of the volume that are done. Whatever fails or is killed, the file and
+/// its earlier increments are what they were.
 ///
 /// # Errors
 /// If the files or the source fail, or a file that is no increment has the name.

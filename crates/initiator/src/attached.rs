@@ -11,7 +11,8 @@ use crate::queue::QueueLimits;
 /// The peer's description of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
-    /// Model number (MN); vendor and product identification; empty for BRP, as are serial number and firmware.
+    /// Model number (MN); vendor and product identification; empty for BRP, as are serial number
+    /// and firmware.
     pub model: String,
     /// Serial number (SN); unit serial number.
     pub serial: String,

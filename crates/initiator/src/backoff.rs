@@ -21,7 +21,8 @@ pub struct BackoffDelays {
 }
 
 impl BackoffDelays {
-    /// The delays of one series of attempts. `generation` makes its jitter differ from that of others.
+    /// The delays of one series of attempts. `generation` makes its jitter differ from that of
+    /// others.
     pub fn new(backoff: Backoff, generation: u64) -> Self {
         Self {
             mean: backoff.first,

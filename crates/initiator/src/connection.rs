@@ -16,9 +16,9 @@ use rustix::{
 use session::{BufferRange, Buffers, Segment, SendList};
 
 use crate::ConnectionError;
-use crate::carrier::Carrier;
 use crate::queue_connection::ConnectionHandle;
 use crate::secured::Secured;
+use crate::session_connection::SessionConnection;
 use crate::socket::{Interest, wait};
 
 /// The host's end of a protocol over a byte stream, without a socket.
@@ -263,7 +263,7 @@ impl<S: Core> Connection<S> {
     }
 }
 
-impl<S> Carrier for Connection<S>
+impl<S> SessionConnection for Connection<S>
 where
     S: Core + Debug + Send,
     S::Outcome: Debug + Send,

@@ -7,7 +7,8 @@
 //! (keep-alive, reconnection with back-off).
 //!
 //! This crate knows sockets, names and time. It does not know the protocols (`nvme::host`,
-//! `nvme::tcp` and `nvme::rdma`, `scsi::host` and `iscsi::initiator`, `brp`) nor queue pairs (`fabric`).
+//! `nvme::tcp` and `nvme::rdma`, `scsi::host` and `iscsi::initiator`, `brp`) nor queue pairs
+//! (`fabric`).
 //!
 //! ```
 //! use initiator::Url;
@@ -21,7 +22,6 @@
 mod attached;
 mod backoff;
 mod brp_sessions;
-mod carrier;
 mod connection;
 mod device;
 mod device_state;
@@ -37,6 +37,7 @@ mod random;
 mod rdma;
 mod request;
 mod secured;
+mod session_connection;
 mod session_supervisor;
 mod slots;
 mod socket;

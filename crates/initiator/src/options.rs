@@ -25,10 +25,10 @@ pub struct DeviceOptions {
     pub keep_alive: Duration,
     /// How long a command may be in flight before its connection counts as lost.
     pub command_timeout: Duration,
-    /// The part of an iSCSI session's identifier (ISID) that distinguishes this device from others of
-    /// the machine; random if absent. A later device with the same value and target replaces what is
-    /// left of this one's sessions: the target ends their commands before it accepts the login (RFC
-    /// 7143 §6.3.5).
+    /// The part of an iSCSI session's identifier (ISID) that distinguishes this device from others
+    /// of the machine; random if absent. A later device with the same value and target replaces
+    /// what is left of this one's sessions: the target ends their commands before it accepts the
+    /// login (RFC 7143 §6.3.5).
     pub iscsi_qualifier: Option<[u8; 3]>,
 }
 
@@ -60,8 +60,8 @@ pub enum OnLoss {
     /// They complete with [`crate::CommandError::ConnectionLost`]; whether they were executed is
     /// unknown.
     Fail,
-    /// They are submitted again on the next connection (compare-and-write alone fails as above, unless the
-    /// target can tell a replay from a new command: with BRP).
+    /// They are submitted again on the next connection (compare-and-write alone fails as above,
+    /// unless the target can tell a replay from a new command: with BRP).
     Resubmit,
 }
 
@@ -72,8 +72,8 @@ pub struct Backoff {
     pub first: Duration,
     /// The longest wait; waits double up to it.
     pub max: Duration,
-    /// How long to continue before giving up; commands that wait fail then. Zero: a connection that is
-    /// lost is not made again.
+    /// How long to continue before giving up; commands that wait fail then. Zero: a connection that
+    /// is lost is not made again.
     pub give_up_after: Duration,
     /// Seeds the jitter (each wait is drawn from half to one and a half times its mean).
     pub seed: u64,

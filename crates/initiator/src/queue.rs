@@ -494,8 +494,8 @@ impl Queue {
         );
     }
 
-    /// Sleeps until something arrives, a command may be due, `also` is readable, or `timeout` is over:
-    /// for a thread that has other work besides this queue. [`poll`](Self::poll) first.
+    /// Sleeps until something arrives, a command may be due, `also` is readable, or `timeout` is
+    /// over: for a thread that has other work besides this queue. [`poll`](Self::poll) first.
     pub fn wait_input(&self, also: Option<BorrowedFd<'_>>, timeout: Duration) {
         let due = self.postponed.iter().map(|(until, _)| *until).min();
         let due = due.map_or(SWEEP_INTERVAL, |due| {

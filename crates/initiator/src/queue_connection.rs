@@ -48,11 +48,12 @@ pub(crate) trait QueueConnection: Debug + Send {
     /// lost.
     fn release_buffers(&mut self, _buffers: &mut Buffers) {}
 
-    /// Keeps what the next connection needs to go on with the session. Called when the connection is
-    /// lost.
+    /// Keeps what the next connection needs to go on with the session. Called when the connection
+    /// is lost.
     fn keep_session(&mut self) {}
 
-    /// Whether the other side executes a command once that is submitted again on the next connection.
+    /// Whether the other side executes a command once that is submitted again on the next
+    /// connection.
     fn replays(&self) -> bool {
         false
     }

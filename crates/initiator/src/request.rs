@@ -30,8 +30,8 @@ pub enum Operation {
     /// Compare the blocks with the slot's buffer.
     Compare,
     /// Compare the blocks with the first half of the slot's data and, if equal, write the second
-    /// half: the buffer holds twice the extent's bytes. Fused compare and write. Resubmitted after a lost
-    /// connection only with BRP, whose target knows whether it was executed.
+    /// half: the buffer holds twice the extent's bytes. Fused compare and write. Resubmitted after
+    /// a lost connection only with BRP, whose target knows whether it was executed.
     CompareAndWrite,
 }
 

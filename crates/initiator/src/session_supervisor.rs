@@ -1,4 +1,5 @@
-//! The thread that restores the sessions of a device after a loss, if each queue has a session of its own.
+//! The thread that restores the sessions of a device after a loss, if each queue has a session of
+//! its own.
 
 use std::{
     fmt::Debug,
@@ -18,13 +19,14 @@ pub(crate) trait SessionPlan: Debug + Send {
     /// The delays between attempts.
     fn backoff(&self) -> Backoff;
 
-    /// Polls what carries connections whose owners may not poll it. Returns the time until the next call is due; `None`
-    /// if it needs none.
+    /// Polls what carries connections whose owners may not poll it. Returns the time until the next
+    /// call is due; `None` if it needs none.
     fn poll_idle(&self) -> Option<Duration> {
         None
     }
 
-    /// Makes the session of queue `index` again, at the disk that was attached first, and updates `shared`.
+    /// Makes the session of queue `index` again, at the disk that was attached first, and updates
+    /// `shared`.
     fn restore(
         &self,
         index: u16,

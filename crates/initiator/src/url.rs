@@ -1,6 +1,8 @@
-//! URLs: `nvme+tcp://host:port/subnqn?ns=1&hdgst=on&ddgst=on&queues=4&hostnqn=…&tls-psk-file=FILE&dhchap-secret-file=FILE`,
+//! URLs:
+//! `nvme+tcp://host:port/subnqn?ns=1&hdgst=on&ddgst=on&queues=4&hostnqn=…&tls-psk-file=FILE&dhchap-secret-file=FILE`,
 //! `nvme+rdma://host:port/subnqn?ns=1&rdma=auto&local=192.0.2.9&queues=4&hostnqn=…`,
-//! `brp://host:port/nqn?unit=1&step=2&queues=4&hostnqn=…`, `brp+rdma://host:port/nqn?unit=1&rdma=auto&local=192.0.2.9` and
+//! `brp://host:port/nqn?unit=1&step=2&queues=4&hostnqn=…`,
+//! `brp+rdma://host:port/nqn?unit=1&rdma=auto&local=192.0.2.9` and
 //! `iscsi://user%secret@host:port/iqn/lun?hdgst=on&ddgst=on&sessions=4&initiator=…&chap=FILE`.
 
 mod dhchap;

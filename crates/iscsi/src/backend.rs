@@ -86,7 +86,8 @@ pub struct LoggedIn {
     pub parameters: Parameters,
     /// CID.
     pub cid: u16,
-    /// Whether the session may have several connections. If so, [`Backend::with_window`] has its command window.
+    /// Whether the session may have several connections. If so, [`Backend::with_window`] has its
+    /// command window.
     pub is_shared: bool,
 }
 
@@ -156,14 +157,15 @@ pub enum SessionState {
     /// It serves commands.
     #[default]
     Active,
-    /// It serves commands, and its initiator is asked to log out. The session is dropped if it has not done so within
-    /// this time.
+    /// It serves commands, and its initiator is asked to log out. The session is dropped if it has
+    /// not done so within this time.
     LogoutRequested(Duration),
     /// The target has dropped all of its connections.
     SessionDropped,
     /// The target has dropped this connection of it.
     ConnectionDropped,
-    /// Its initiator has ended it, or this connection, by another connection (reinstatement, logout).
+    /// Its initiator has ended it, or this connection, by another connection (reinstatement,
+    /// logout).
     Ended,
 }
 
@@ -174,13 +176,15 @@ impl SessionState {
     }
 }
 
-/// The program around a connection. A backend belongs to one connection. It knows the connection's session once
-/// [`open`](Self::open) or [`join`](Self::join) has succeeded; in a discovery session it knows none.
+/// The program around a connection. A backend belongs to one connection. It knows the connection's
+/// session once [`open`](Self::open) or [`join`](Self::join) has succeeded; in a discovery session
+/// it knows none.
 pub trait Backend {
-    /// The secrets that a login to `target` (a discovery session if `None`) must prove; `None` if the initiator has no
-    /// secret and the portal requires one: the login is refused. Called before the target is known to exist, so that
-    /// strangers cannot learn which targets exist, and again when the initiator's response is checked and before the
-    /// session is opened, since secrets may change meanwhile.
+    /// The secrets that a login to `target` (a discovery session if `None`) must prove; `None` if
+    /// the initiator has no secret and the portal requires one: the login is refused. Called before
+    /// the target is known to exist, so that strangers cannot learn which targets exist, and again
+    /// when the initiator's response is checked and before the session is opened, since secrets may
+    /// change meanwhile.
     fn authentication(&mut self, initiator: &str, target: Option<&str>) -> Option<Authentication>;
 
     /// The connection's number, by which volumes name it when they complete its commands.
@@ -189,16 +193,16 @@ pub trait Backend {
     /// TARGET PORTAL GROUP TAG of the connection's portal.
     fn portal_group(&self) -> u16;
 
-    /// Opens a session: checks access, ends an older session between the same ends (reinstatement), and opens a nexus at
-    /// the device.
+    /// Opens a session: checks access, ends an older session between the same ends (reinstatement),
+    /// and opens a nexus at the device.
     fn open(&mut self, ends: SessionEnds<'_>) -> Result<Opened, OpenError>;
 
-    /// The session that was just opened may have further connections, which get these parameters and this window. `cid`
-    /// is the CID of the first one.
+    /// The session that was just opened may have further connections, which get these parameters
+    /// and this window. `cid` is the CID of the first one.
     fn share(&mut self, parameters: &Parameters, window: CommandWindow, cid: u16);
 
-    /// Joins a further connection to the session `tsih`, and ends one that has the same CID (RFC 7143 §6.3.4). Returns
-    /// the session's parameters.
+    /// Joins a further connection to the session `tsih`, and ends one that has the same CID (RFC
+    /// 7143 §6.3.4). Returns the session's parameters.
     fn join(
         &mut self,
         ends: SessionEnds<'_>,
@@ -206,36 +210,38 @@ pub trait Backend {
         cid: u16,
     ) -> Result<(Opened, Parameters), OpenError>;
 
-    /// Runs `call` with the command window of a session that was [shared](Self::share). The window is complete between
-    /// any two calls.
+    /// Runs `call` with the command window of a session that was [shared](Self::share). The window
+    /// is complete between any two calls.
     fn with_window<R>(&mut self, call: impl FnOnce(&mut CommandWindow) -> R) -> R;
 
     /// Ends other connections of the session: that of `cid`, or all. Returns how many there were.
     fn end_others(&mut self, cid: Option<u16>) -> usize;
 
-    /// Aborts the commands of `scope` with a CmdSN before `before` on the session's other connections, as
-    /// [`Abort::ByOwn`].
+    /// Aborts the commands of `scope` with a CmdSN before `before` on the session's other
+    /// connections, as [`Abort::ByOwn`].
     fn abort_on_others(&mut self, scope: AbortScope, before: u32);
 
-    /// A number for everything that was ended or aborted so far on other connections of the target: sessions, connections
-    /// and commands.
+    /// A number for everything that was ended or aborted so far on other connections of the target:
+    /// sessions, connections and commands.
     fn fence(&mut self) -> u64;
 
-    /// Whether no thread executes any more what was ended or aborted before [`fence`](Self::fence) returned this number:
-    /// only then may it be answered. If not, this connection is woken when that changes.
+    /// Whether no thread executes any more what was ended or aborted before [`fence`](Self::fence)
+    /// returned this number: only then may it be answered. If not, this connection is woken when
+    /// that changes.
     fn is_past(&mut self, fence: u64) -> bool;
 
     /// Wakes the session's connection `cid`, since the next command to start arrived on it.
     fn wake_other(&mut self, cid: u16);
 
-    /// The login is done: full feature phase begins, of a discovery session or of the one that was opened.
+    /// The login is done: full feature phase begins, of a discovery session or of the one that was
+    /// opened.
     fn logged_in(&mut self, login: &LoggedIn);
 
     /// A login was refused. Names are empty or absent if the login ended before they were known.
     fn login_refused(&mut self, initiator: &str, target: Option<&str>, status: LoginStatus);
 
-    /// From now on, the connection's commands gather at most `len_bytes` of data-out. Returns false, and changes nothing,
-    /// if the program has no room for that.
+    /// From now on, the connection's commands gather at most `len_bytes` of data-out. Returns
+    /// false, and changes nothing, if the program has no room for that.
     fn charge(&mut self, len_bytes: u64) -> bool;
 
     /// The targets that the host may discover.
@@ -250,8 +256,8 @@ pub trait Backend {
     /// Whether the reservations with a number of [`unsaved`](Self::unsaved) have been saved.
     fn saved(&mut self, number: u64) -> Saved;
 
-    /// The session's view of `lun`, renewed if the device's generation has changed, and the region of placements in its
-    /// volume.
+    /// The session's view of `lun`, renewed if the device's generation has changed, and the region
+    /// of placements in its volume.
     fn view(&mut self, lun: Lun) -> Option<(&View, session::SourceId)>;
 
     /// Random bytes (a CHAP challenge).
@@ -260,19 +266,19 @@ pub trait Backend {
     /// A command ended.
     fn completed(&mut self, command: Completed);
 
-    /// The commands of this connection that are to be aborted, since the last call. The caller ends them before it does
-    /// anything else.
+    /// The commands of this connection that are to be aborted, since the last call. The caller ends
+    /// them before it does anything else.
     fn take_aborts(&mut self) -> Vec<Abort>;
 
-    /// The state of the session and of the connection in it. Asked once per batch, so it has to be cheap. The connection
-    /// is woken when it changes.
+    /// The state of the session and of the connection in it. Asked once per batch, so it has to be
+    /// cheap. The connection is woken when it changes.
     fn session_state(&mut self) -> SessionState;
 
     /// The session's initiator has not logged out in time: drops all of its connections.
     fn drop_session(&mut self);
 
-    /// The connection ends before a sanitize operation that one of its commands started. The program admits the operation
-    /// again, under a connection number of its own, and continues it.
+    /// The connection ends before a sanitize operation that one of its commands started. The
+    /// program admits the operation again, under a connection number of its own, and continues it.
     fn adopt(&mut self, sanitize: Box<SanitizeWork>);
 
     /// The connection ended. The session ends with its last connection.

@@ -1,6 +1,7 @@
 //! CHAP: one side proves to the other that it knows a secret.
 //!
-//! Read first: RFC 7143 §12.1.3; RFC 1994 §4.1. The response is a hash of identifier, secret and challenge.
+//! Read first: RFC 7143 §12.1.3; RFC 1994 §4.1. The response is a hash of identifier, secret and
+//! challenge.
 
 use zeroize::Zeroizing;
 
@@ -33,7 +34,8 @@ impl Algorithm {
         (5, Self::Md5),
     ];
 
-    /// The first of an offered list (`CHAP_A=7,5`) that is known: the initiator orders by preference.
+    /// The first of an offered list (`CHAP_A=7,5`) that is known: the initiator orders by
+    /// preference.
     pub fn choose(offer: &str) -> Option<Self> {
         offer.split(',').find_map(|number| {
             let number = parse_number(number)?;
@@ -44,8 +46,8 @@ impl Algorithm {
         })
     }
 
-    /// CHAP_A as an initiator offers it. SHA-256 is last, since tgt mistakes its number for that of SHA-1 and would compute
-    /// a wrong response; targets that know SHA-256 know SHA3-256 too.
+    /// CHAP_A as an initiator offers it. SHA-256 is last, since tgt mistakes its number for that of
+    /// SHA-1 and would compute a wrong response; targets that know SHA-256 know SHA3-256 too.
     pub const OFFER: &str = "8,6,5,7";
 
     /// The number in CHAP_A.
@@ -212,7 +214,8 @@ mod tests {
 
     #[test]
     fn an_md5_response_is_that_of_other_implementations() {
-        // md5(01h "secret" 0102030405h), as computed by `printf '\x01secret\x01\x02\x03\x04\x05' | md5sum`.
+        // md5(01h "secret" 0102030405h), as computed by
+        // `printf '\x01secret\x01\x02\x03\x04\x05' | md5sum`.
         let response = Algorithm::Md5.response(1, b"secret", &[1, 2, 3, 4, 5]);
         assert_eq!(encode_hex(&response), MD5_VECTOR);
     }

@@ -1,4 +1,5 @@
-//! How PDUs lie in a send list over TCP: headers, data segments, padding and digests. Both ends use it.
+//! How PDUs lie in a send list over TCP: headers, data segments, padding and digests. Both ends use
+//! it.
 //!
 //! Read first: RFC 7143 §11.2 (PDU template), §13.1 (digests).
 
@@ -38,7 +39,8 @@ pub(crate) fn push_segment(segment: &[u8], digest: Digest, out: &mut SendList) {
     push_end_of_segment(segment, digest, out);
 }
 
-/// Appends what follows a data segment that is in the list: padding and digest. The caller has checked for room.
+/// Appends what follows a data segment that is in the list: padding and digest. The caller has
+/// checked for room.
 pub(crate) fn push_end_of_segment(segment: &[u8], digest: Digest, out: &mut SendList) {
     if digest == Digest::Crc32c {
         push_padding_and_digest(segment.len(), crc32c::crc32c(segment), out);

@@ -1,5 +1,5 @@
-//! The initiator's end of one iSCSI session: it logs in, sends commands, puts data into their buffers, and returns
-//! outcomes.
+//! The initiator's end of one iSCSI session: it logs in, sends commands, puts data into their
+//! buffers, and returns outcomes.
 //!
 //! Read first: RFC 7143 §4.2 (sessions, numbering), §6.3 (login), §11 (PDUs).
 //!
@@ -9,10 +9,11 @@
 //!    └──── refused, violation ──────────────────────────────────────────────────►
 //! ```
 //!
-//! A session has one connection, and recovery level 0: after any loss the owner creates another session. It has no
-//! socket, clock or random numbers: the owner passes received bytes to [`Session::handle_bytes`] and sends what
-//! [`Session::poll_transmit`] puts into a [`SendList`](::session::SendList), whose placements are offsets into the
-//! session's [`Buffers`](::session::Buffers).
+//! A session has one connection, and recovery level 0: after any loss the owner creates another
+//! session. It has no socket, clock or random numbers: the owner passes received bytes to
+//! [`Session::handle_bytes`] and sends what [`Session::poll_transmit`] puts into a
+//! [`SendList`](::session::SendList), whose placements are offsets into the session's
+//! [`Buffers`](::session::Buffers).
 
 mod config;
 mod discovery;

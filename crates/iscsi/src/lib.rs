@@ -1,4 +1,5 @@
-//! iSCSI (RFC 7143) and iSER (RFC 7145) without sockets, both ends: PDUs, login, CHAP, negotiation, tasks.
+//! iSCSI (RFC 7143) and iSER (RFC 7145) without sockets, both ends: PDUs, login, CHAP, negotiation,
+//! tasks.
 //!
 //! The target's ends ([`tcp::TargetSession`], [`iser::TargetSession`]) are between a transport and
 //! the `scsi` device server; the initiator's end ([`initiator::Session`]) between commands of

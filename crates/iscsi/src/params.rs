@@ -99,8 +99,8 @@ pub enum Phase {
 }
 
 impl Parameters {
-    /// Takes one offered pair and appends the answer, if the key has one. Keys that are not operational
-    /// parameters get `NotUnderstood`.
+    /// Takes one offered pair and appends the answer, if the key has one. Keys that are not
+    /// operational parameters get `NotUnderstood`.
     pub fn negotiate(
         &mut self,
         phase: Phase,
@@ -147,7 +147,8 @@ impl Parameters {
                 }
                 None => answer.push(key, "Reject"),
             },
-            // "Or": the result is Yes if either side says so. Ours: R2T is not needed; any order is fine.
+            // "Or": the result is Yes if either side says so. Ours: R2T is not needed; any order is
+            // fine.
             "InitialR2T" => either(&mut self.initial_r2t, Ours::No, pair, answer),
             "DataPDUInOrder" => either(&mut self.data_pdu_in_order, Ours::Yes, pair, answer),
             "DataSequenceInOrder" => {
@@ -161,8 +162,8 @@ impl Parameters {
                 }
                 None => answer.push(key, "Reject"),
             },
-            // Markers and their like are no longer used (RFC 7143 §13.25); task reporting: only RFC 3720's.
-            // RDMA's keys mean nothing over TCP (RFC 7145 §6.3 to §6.5).
+            // Markers and their like are no longer used (RFC 7143 §13.25); task reporting: only RFC
+            // 3720's. RDMA's keys mean nothing over TCP (RFC 7145 §6.3 to §6.5).
             "OFMarker" | "IFMarker" | "RDMAExtensions" => answer.push(key, "No"),
             "OFMarkInt"
             | "IFMarkInt"
@@ -195,8 +196,8 @@ impl Parameters {
         })
     }
 
-    /// The keys with their values in force, for people. Of the two declared lengths, `MaxXmitDataSegmentLength` is the
-    /// initiator's.
+    /// The keys with their values in force, for people. Of the two declared lengths,
+    /// `MaxXmitDataSegmentLength` is the initiator's.
     pub fn in_force(&self) -> Vec<(&'static str, String)> {
         let digest = |digest| match digest {
             Digest::None => "None".to_owned(),
@@ -232,7 +233,8 @@ impl Parameters {
         keys
     }
 
-    /// Takes the values that the session's leading login negotiated. Values of the connection alone are kept.
+    /// Takes the values that the session's leading login negotiated. Values of the connection alone
+    /// are kept.
     pub(crate) fn join(&mut self, session: &Self) {
         *self = Self {
             header_digest: self.header_digest,
@@ -242,8 +244,8 @@ impl Parameters {
         };
     }
 
-    /// Settles what depends on several keys, once all are negotiated. FirstBurstLength never exceeds MaxBurstLength
-    /// (RFC 7143 §13.14).
+    /// Settles what depends on several keys, once all are negotiated. FirstBurstLength never
+    /// exceeds MaxBurstLength (RFC 7143 §13.14).
     pub fn settle(&mut self) {
         self.first_burst_len_max = self.first_burst_len_max.min(self.burst_len_max);
         let keys = self.rdma.as_ref();

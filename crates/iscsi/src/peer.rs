@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::wire::Bhs;
 
-/// The longest additional header segments that are accepted, bytes. The target needs none: CDBs have 16 bytes, and
-/// bidirectional commands are not supported.
+/// The longest additional header segments that are accepted, bytes. The target needs none: CDBs
+/// have 16 bytes, and bidirectional commands are not supported.
 pub(crate) const AHS_LEN_MAX: usize = 64;
 /// The command window of a session: the most commands that are outstanding.
 pub const COMMANDS_MAX: usize = 256;
@@ -15,8 +15,8 @@ pub const LOGIN_TIMEOUT: Duration = Duration::from_secs(15);
 pub const PING_AFTER: Duration = Duration::from_secs(30);
 /// How long the response to that NOP-In may take.
 pub const PING_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long commands wait for a missing one with a lower CmdSN. The missing command was lost with its connection. The
-/// session ends, as error recovery level 0 demands (RFC 7143 §7.1.4).
+/// How long commands wait for a missing one with a lower CmdSN. The missing command was lost with
+/// its connection. The session ends, as error recovery level 0 demands (RFC 7143 §7.1.4).
 pub const GAP_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long an initiator may take to read the notice that its connection is dropped.
 pub(crate) const DROP_TIMEOUT: Duration = Duration::from_secs(1);
@@ -69,7 +69,8 @@ pub enum PeerError {
     Flood,
 }
 
-/// Checks the lengths in a BHS before anything is awaited or allocated. Returns the bytes of the AHS.
+/// Checks the lengths in a BHS before anything is awaited or allocated. Returns the bytes of the
+/// AHS.
 pub(crate) fn check_lengths(bhs: &Bhs, segment_len_max: usize) -> Result<usize, PeerError> {
     let ahs = bhs.ahs_len();
     if ahs > AHS_LEN_MAX {

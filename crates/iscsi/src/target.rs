@@ -8,7 +8,8 @@
 //! ```
 //!
 //! A transport has a [`Stage`](stage::Stage). After the login it works on a
-//! [`FullFeature`](full_feature::FullFeature), a plain struct: it passes PDUs in, and sends replies and tasks.
+//! [`FullFeature`](full_feature::FullFeature), a plain struct: it passes PDUs in, and sends replies
+//! and tasks.
 
 mod admission;
 mod command;

@@ -1,13 +1,15 @@
-//! The command window of a session: which CmdSN is expected next, how many commands are outstanding, and which of the
-//! received requests may start.
+//! The command window of a session: which CmdSN is expected next, how many commands are
+//! outstanding, and which of the received requests may start.
 //!
 //! Read first: RFC 7143 §4.2.2.1, "Command Numbering and Acknowledging".
 //!
-//! Commands of a session with several connections arrive in any order, since each connection delivers on its own.
-//! ExpCmdSN moves over what has arrived without a gap; what has arrived is started in order ([`order`]).
+//! Commands of a session with several connections arrive in any order, since each connection
+//! delivers on its own. ExpCmdSN moves over what has arrived without a gap; what has arrived is
+//! started in order ([`order`]).
 //!
-//! The window is a plain value. The program around the connections owns the window of a session that may have several
-//! connections, and locks it ([`Backend::with_window`](crate::Backend::with_window)).
+//! The window is a plain value. The program around the connections owns the window of a session
+//! that may have several connections, and locks it
+//! ([`Backend::with_window`](crate::Backend::with_window)).
 
 pub(crate) mod order;
 
@@ -43,8 +45,8 @@ pub struct CommandWindow {
     expected: u32,
     /// The same, not wrapping around.
     expected_wide: WideCmdSn,
-    /// Which numbers from `expected` on have arrived: bit n of word w stands for `expected + 64 w + n`. The first bit is
-    /// never set.
+    /// Which numbers from `expected` on have arrived: bit n of word w stands for
+    /// `expected + 64 w + n`. The first bit is never set.
     early: [u64; EARLY_WORDS],
     /// Commands that count in the window.
     outstanding: usize,
@@ -58,8 +60,8 @@ pub struct CommandWindow {
 }
 
 impl CommandWindow {
-    /// A window whose first CmdSN is `cmd_sn`, of at most `commands_max` commands, and never more than
-    /// [`COMMANDS_MAX`].
+    /// A window whose first CmdSN is `cmd_sn`, of at most `commands_max` commands, and never more
+    /// than [`COMMANDS_MAX`].
     pub(crate) fn new(cmd_sn: u32, commands_max: usize) -> Self {
         Self {
             expected: cmd_sn,
@@ -80,8 +82,8 @@ impl CommandWindow {
         MemberId { number, cid }
     }
 
-    /// Records an arriving request. A SCSI command, for `lun`, is outstanding from now on, unless it is ignored or was
-    /// aborted.
+    /// Records an arriving request. A SCSI command, for `lun`, is outstanding from now on, unless
+    /// it is ignored or was aborted.
     pub(crate) fn arrive(
         &mut self,
         cmd_sn: u32,
@@ -170,13 +172,14 @@ impl CommandWindow {
         self.queue.abort_before(before, scope, self.expected_wide);
     }
 
-    /// Takes the number of a command that is aborted before it arrives. Returns false if the command cannot arrive any
-    /// more.
+    /// Takes the number of a command that is aborted before it arrives. Returns false if the
+    /// command cannot arrive any more.
     pub(crate) fn abort_early(&mut self, cmd_sn: u32) -> bool {
         self.take(cmd_sn)
     }
 
-    /// The CID of another connection of the session whose request is the next to start. Each request is returned once.
+    /// The CID of another connection of the session whose request is the next to start. Each
+    /// request is returned once.
     pub(crate) fn next_elsewhere(&mut self, member: MemberId) -> Option<u16> {
         let (expected, outstanding) = (self.expected_wide, self.outstanding);
         let other = self.queue.next_elsewhere(member, expected, outstanding);

@@ -368,8 +368,8 @@ impl Drop for Chunk {
     }
 }
 
-/// The states of `count` slabs, without a write to each: a snapshot has a large table, which is made
-/// in the middle of a host's write.
+/// The states of `count` slabs, without a write to each: a snapshot has a large table, which is
+/// made in the middle of a host's write.
 fn vacant_states(count: usize) -> Box<[AtomicU8]> {
     let zeros = Box::into_raw(vec![VACANT; count].into_boxed_slice());
     // SAFETY: an atomic has the layout of its integer, and the box is handed on as a whole.

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::AtomicU32;
 
-/// The sizes in which a store reserves address space, allocates, locks and copies. All are powers of
-/// two.
+/// The sizes in which a store reserves address space, allocates, locks and copies. All are powers
+/// of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     chunk_shift: u32,

@@ -160,8 +160,8 @@ impl Store {
         self.base.is_some()
     }
 
-    /// Whether a discard takes longer at this moment, since the store has snapshots or its changes are
-    /// tracked.
+    /// Whether a discard takes longer at this moment, since the store has snapshots or its changes
+    /// are tracked.
     pub fn has_snapshots(&self) -> bool {
         !self.chain.is_empty()
     }

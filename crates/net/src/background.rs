@@ -2,10 +2,12 @@
 
 use std::io;
 
-/// The highest nice value: the smallest share of a processor that others want as well, except for `SCHED_IDLE`.
+/// The highest nice value: the smallest share of a processor that others want as well, except for
+/// `SCHED_IDLE`.
 const NICE: i32 = 19;
-/// The longest time slice that Linux grants, in nanoseconds. A thread that is woken preempts one with a longer
-/// slice than its own at once (`PREEMPT_SHORT`, since Linux 6.12), instead of when that slice ends.
+/// The longest time slice that Linux grants, in nanoseconds. A thread that is woken preempts one
+/// with a longer slice than its own at once (`PREEMPT_SHORT`, since Linux 6.12), instead of when
+/// that slice ends.
 const SLICE_NS: u64 = 100_000_000;
 
 /// How much of a busy processor a thread of the background gets.
@@ -13,13 +15,13 @@ const SLICE_NS: u64 = 100_000_000;
 pub enum Background {
     /// About 1.5 % beside one busy thread: for work that someone waits for.
     Lowest,
-    /// About 0.3 % beside one busy thread, and what is idle (`SCHED_IDLE`). Less than 1 % of the commands of a
-    /// thread that is always busy meet it.
+    /// About 0.3 % beside one busy thread, and what is idle (`SCHED_IDLE`). Less than 1 % of the
+    /// commands of a thread that is always busy meet it.
     Idle,
 }
 
-/// Lets all threads with usual priority that become runnable preempt the calling thread. It cannot be undone
-/// without privileges, and the threads that it starts are like it.
+/// Lets all threads with usual priority that become runnable preempt the calling thread. It cannot
+/// be undone without privileges, and the threads that it starts are like it.
 ///
 /// # Errors
 /// If the system forbids it.
@@ -39,7 +41,8 @@ pub fn enter_background(share: Background) -> io::Result<()> {
         sched_period: 0,
     };
     let (this_thread, no_flags) = (0, 0);
-    // SAFETY: The system reads `size` bytes of `attributes`, which is that long and lives until the call returns.
+    // SAFETY: The system reads `size` bytes of `attributes`, which is that long and lives until the
+    // call returns.
     let status = unsafe {
         libc::syscall(
             libc::SYS_sched_setattr,

@@ -69,7 +69,8 @@ impl Outbox {
         self.records = records;
     }
 
-    /// Sends as much as the socket takes. Returns the number of bytes, and whether it takes no more.
+    /// Sends as much as the socket takes. Returns the number of bytes, and whether it takes no
+    /// more.
     pub(crate) fn send(&mut self, socket: BorrowedFd<'_>) -> io::Result<(u64, bool)> {
         let mut total = 0;
         loop {

@@ -29,8 +29,8 @@ pub trait Attachment {
     /// Whether the peer has been admitted.
     fn login_progress(&self) -> LoginProgress;
 
-    /// What has been charged to the budget for the connection, in bytes, as it began. Until its peer is admitted, this
-    /// counts as held by a stranger.
+    /// What has been charged to the budget for the connection, in bytes, as it began. Until its
+    /// peer is admitted, this counts as held by a stranger.
     fn charged_bytes(&self) -> u64;
 
     /// The session's data of this turn were passed to the socket, or wait until it takes more.
@@ -40,8 +40,8 @@ pub trait Attachment {
     /// [`Reactors::UNDRAINED_MAX_BYTES`](crate::Reactors::UNDRAINED_MAX_BYTES) of memory.
     fn handle_stalled(&mut self);
 
-    /// The peer has proven by TLS that it has this key. Called at most once, before the session gets
-    /// its first bytes.
+    /// The peer has proven by TLS that it has this key. Called at most once, before the session
+    /// gets its first bytes.
     fn handle_secured(&mut self, _proven: &Proven) {}
 
     /// Nothing waits to be sent any more: earlier placements are not used again.
@@ -56,8 +56,8 @@ pub trait Attachment {
 pub enum LoginProgress {
     /// It has not logged in. The handshake deadline and the bound on half-open connections hold.
     Pending,
-    /// It has named itself and now proves who it is, which may take longer than a login. The bound on
-    /// half-open connections still holds. The session has a deadline of its own.
+    /// It has named itself and now proves who it is, which may take longer than a login. The bound
+    /// on half-open connections still holds. The session has a deadline of its own.
     Authenticating,
     /// It is served.
     Admitted,

@@ -13,7 +13,8 @@ impl EventSet {
     /// The most events.
     const EVENTS_MAX: usize = 8;
 
-    /// A set of `events`, at most [`EVENTS_MAX`](Self::EVENTS_MAX), which stay open as long as it does.
+    /// A set of `events`, at most [`EVENTS_MAX`](Self::EVENTS_MAX), which stay open as long as it
+    /// does.
     ///
     /// # Errors
     /// If the system has no descriptor left.

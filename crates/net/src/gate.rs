@@ -1,5 +1,5 @@
-//! Admission of connections: bounds on all connections, and on half-open ones, whose peers are strangers until they
-//! are admitted.
+//! Admission of connections: bounds on all connections, and on half-open ones, whose peers are
+//! strangers until they are admitted.
 //!
 //! ```text
 //!           enter            hold                          admitted
@@ -7,8 +7,9 @@
 //!                                   └─ evicted: it closes ──────────► nothing
 //! ```
 //!
-//! Half-open connections take only a share of the memory and of the places, so however many strangers there are, those
-//! who are served go on, and others can connect. A new one finds room, as an older one is evicted for it.
+//! Half-open connections take only a share of the memory and of the places, so however many
+//! strangers there are, those who are served go on, and others can connect. A new one finds room,
+//! as an older one is evicted for it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -27,7 +28,7 @@ use crate::driven::LoginProgress;
 pub struct Gate {
     bounds: GateBounds,
     connections: AtomicUsize,
-    strangers: Mutex<Strangers>,
+    strangers: Mutex<HalfOpenList>,
 }
 
 /// The bounds of a [`Gate`].
@@ -81,7 +82,7 @@ pub struct Handshake {
 
 /// The half-open connections.
 #[derive(Debug, Default)]
-struct Strangers {
+struct HalfOpenList {
     next_number: u64,
     /// How many each network has, those included that are being evicted.
     networks: HashMap<IpAddr, usize>,
@@ -137,8 +138,8 @@ impl Handshake {
         self.due.is_some_and(|due| now >= due)
     }
 
-    /// The connection holds `len_bytes` of memory, which have been charged to the budget. Returns the connections
-    /// that are evicted for it: they have to be woken.
+    /// The connection holds `len_bytes` of memory, which have been charged to the budget. Returns
+    /// the connections that are evicted for it: they have to be woken.
     ///
     /// # Errors
     /// [`Refused::Memory`] if those that were evicted before have yet to free theirs.
@@ -212,7 +213,7 @@ impl Gate {
     }
 
     /// No code that runs under this lock leaves its sums half changed.
-    fn lock(&self) -> MutexGuard<'_, Strangers> {
+    fn lock(&self) -> MutexGuard<'_, HalfOpenList> {
         self.strangers
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -246,9 +247,10 @@ impl HalfOpen {
     }
 }
 
-impl Strangers {
-    /// Evicts connections until `len_bytes` more fit, and there are fewer than `connections_max`. `free_bytes` is what
-    /// nothing else uses, these bytes included. One that is alone fits always, since the budget has room for it.
+impl HalfOpenList {
+    /// Evicts connections until `len_bytes` more fit, and there are fewer than `connections_max`.
+    /// `free_bytes` is what nothing else uses, these bytes included. One that is alone fits always,
+    /// since the budget has room for it.
     fn make_room(
         &mut self,
         len_bytes: u64,
@@ -321,7 +323,7 @@ mod tests {
     }
 
     /// A connection of the address with this last number, which is charged `len_bytes`.
-    struct Guest {
+    struct TestConnection {
         handshake: Handshake,
         _place: ConnectionPlace,
         _charge: memory::Charge,
@@ -332,13 +334,13 @@ mod tests {
         host: u8,
         id: u64,
         len_bytes: u64,
-    ) -> (Guest, Result<Vec<u64>, Refused>) {
+    ) -> (TestConnection, Result<Vec<u64>, Refused>) {
         let (place, half_open) = gate.enter([192, 0, 2, host].into()).expect("a place");
         let charge = gate.bounds.budget.reserve(len_bytes).expect("free");
         let mut handshake = Handshake::new(half_open, Instant::now());
         let evicted = handshake.hold(ConnectionId(id), len_bytes);
         let evicted = evicted.map(|evicted| evicted.into_iter().map(|id| id.0).collect());
-        let guest = Guest {
+        let guest = TestConnection {
             handshake,
             _place: place,
             _charge: charge,
@@ -346,7 +348,7 @@ mod tests {
         (guest, evicted)
     }
 
-    fn guest(gate: &Arc<Gate>, host: u8, id: u64, len_bytes: u64) -> (Guest, Vec<u64>) {
+    fn guest(gate: &Arc<Gate>, host: u8, id: u64, len_bytes: u64) -> (TestConnection, Vec<u64>) {
         let (guest, evicted) = try_guest(gate, host, id, len_bytes);
         (guest, evicted.expect("not refused"))
     }
@@ -404,7 +406,7 @@ mod tests {
             guests.push(guest);
         };
         assert_eq!((refused, guests.len()), (Refused::Memory, 10));
-        let is_evicted = |guest: &&Guest| guest.handshake.is_evicted();
+        let is_evicted = |guest: &&TestConnection| guest.handshake.is_evicted();
         assert_eq!(guests.iter().filter(is_evicted).count(), 5);
         guests.retain(|guest| !guest.handshake.is_evicted());
         let (_, evicted) = guest(&gate, 1, 100, 20);

@@ -25,8 +25,8 @@ use crate::driven::Attachment;
 const BLOCK_BYTES: u64 = 4096;
 /// The most bytes that one call offers to the socket, so that no pin lasts long.
 const SEND_MAX_BYTES: u64 = 1 << 20;
-/// No further segment is copied for encryption beyond this number of bytes. The rest of a block may be
-/// added, so it is a block less than [`Output::CONTENTS_MAX_BYTES`].
+/// No further segment is copied for encryption beyond this number of bytes. The rest of a block may
+/// be added, so it is a block less than [`Output::CONTENTS_MAX_BYTES`].
 const COPY_FILL_BYTES: u64 = Output::CONTENTS_MAX_BYTES as u64 - BLOCK_BYTES;
 /// No further segment is added beyond this number of iovecs; a pin of [`SEND_MAX_BYTES`] adds at
 /// most 256 and one.
@@ -177,8 +177,8 @@ fn copy_span(output: &mut Output, span: RawSpan) {
     let mut copied = 0;
     while copied < span.len {
         let room = output.room(span.len - copied);
-        // SAFETY: the span's memory is pinned by our caller, so that it is valid and no write changes
-        // it; `room` is our own and not longer than the rest of the span.
+        // SAFETY: the span's memory is pinned by our caller, so that it is valid and no write
+        // changes it; `room` is our own and not longer than the rest of the span.
         unsafe {
             let from = span.ptr.cast::<u8>().add(copied);
             std::ptr::copy_nonoverlapping(from, room.as_mut_ptr(), room.len());

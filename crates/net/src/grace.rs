@@ -1,9 +1,11 @@
-//! Grace periods: how long an end has to be followed until no thread can still work by what it read before.
+//! Grace periods: how long an end has to be followed until no thread can still work by what it read
+//! before.
 //!
-//! A connection learns by a number without a lock whether its session was ended, and then executes a command. Its thread
-//! may be preempted between the two. So the end of a session is complete, and may be answered, when every thread that
-//! drives connections has been between two turns since: the turn in which it may have read the old number is over then,
-//! and it reads the new one in the next.
+//! A connection learns by a number without a lock whether its session was ended, and then executes
+//! a command. Its thread may be preempted between the two. So the end of a session is complete, and
+//! may be answered, when every thread that drives connections has been between two turns since: the
+//! turn in which it may have read the old number is over then, and it reads the new one in the
+//! next.
 //!
 //! ```text
 //!  thread 1 ── end a session, move its number, start ───────────┬───────────────────── woken: answer ──
@@ -11,9 +13,9 @@
 //!  thread 2 ── read the old number ── execute a write ── reply ──┴─► mail: wakes, pass ──┘
 //! ```
 //!
-//! A checkpoint is posted behind the wakes of what was ended or aborted, and passed after they were handled. So connections
-//! have also taken what their wakes told them when the grace period is over. No thread waits in a turn, and threads pay
-//! nothing while no grace period has begun.
+//! A checkpoint is posted behind the wakes of what was ended or aborted, and passed after they were
+//! handled. So connections have also taken what their wakes told them when the grace period is
+//! over. No thread waits in a turn, and threads pay nothing while no grace period has begun.
 
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -87,8 +89,8 @@ impl GracePeriods {
         inner.threads.insert(thread, last);
     }
 
-    /// A thread is between two turns, and has handled the mail that was posted before a checkpoint. Returns the connections
-    /// to wake.
+    /// A thread is between two turns, and has handled the mail that was posted before a checkpoint.
+    /// Returns the connections to wake.
     pub(crate) fn pass(&self, thread: usize, period: GracePeriod) -> Vec<ConnectionId> {
         let mut inner = self.lock();
         if let Some(passed) = inner.threads.get_mut(&thread) {

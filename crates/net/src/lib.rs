@@ -8,8 +8,8 @@
 //! peer does not read is not read either, and holds at most one send list. When nothing is left to
 //! do, the reactor polls for a while that it learns (`spin`), and then sleeps in the poller.
 //!
-//! A connection whose protocol has TLS begins with an [`tls::Entry`]: then its bytes pass through records
-//! on both ways (`channel`).
+//! A connection whose protocol has TLS begins with an [`tls::Entry`]: then its bytes pass through
+//! records on both ways (`channel`).
 //!
 //! Threads that drive connections of another kind (RDMA's queue pairs) use the same [`parts`], and
 //! join the reactors as [`ExternalDriver`]s, so that callers can wake or close a connection without
@@ -21,11 +21,10 @@
 //!
 //! # Why the unsafe code here is sound
 //!
-//! In `gather`, pointers go to `sendmsg`, and the rest of a block, or all that is to be encrypted, is
-//! copied from them. They point
-//! to byte slices that are borrowed across the call, or to volume memory between
-//! [`block::Pinned::pin`] and its `unpin`, which promise that it stays mapped and unwritten; a
-//! guard unpins however the scope is left. No Rust reference to volume memory is made.
+//! In `gather`, pointers go to `sendmsg`, and the rest of a block, or all that is to be encrypted,
+//! is copied from them. They point to byte slices that are borrowed across the call, or to volume
+//! memory between [`block::Pinned::pin`] and its `unpin`, which promise that it stays mapped and
+//! unwritten; a guard unpins however the scope is left. No Rust reference to volume memory is made.
 //! `thread_clock` calls the system with pointers to its own variables. `udp` has its own argument.
 
 mod background;

@@ -37,7 +37,8 @@ pub struct Mail<M> {
     pub wakes: BTreeSet<ConnectionId>,
     /// Commands that volumes are done with, those of one connection together.
     pub completions: Completions,
-    /// The last grace period that began. The thread passes it once the rest of this mail is handled.
+    /// The last grace period that began. The thread passes it once the rest of this mail is
+    /// handled.
     pub checkpoint: Option<GracePeriod>,
 }
 

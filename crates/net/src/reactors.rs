@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use block::{Completion, Completions, Lane, Lanes};
+use block::{Completion, Completions, Lane, LaneOpener};
 use memory::Budget;
 use rustix::thread::CpuSet;
 
@@ -40,7 +40,7 @@ pub struct ReactorOptions {
     /// How long a login may take.
     pub handshake_timeout: Duration,
     /// Where volumes drive their devices in the reactors' threads, if any do.
-    pub lanes: Option<Arc<dyn Lanes>>,
+    pub lanes: Option<Arc<dyn LaneOpener>>,
 }
 
 /// A thread per core.
@@ -313,8 +313,8 @@ impl ReactorHandle {
         self.common.drivers.join(driver)
     }
 
-    /// Begins a grace period, which is over when every thread that drives connections has been between two turns since: no
-    /// thread works any more by what it read before this call.
+    /// Begins a grace period, which is over when every thread that drives connections has been
+    /// between two turns since: no thread works any more by what it read before this call.
     pub fn start_grace_period(&self) -> GracePeriod {
         let period = self.common.grace.start();
         for mailbox in &self.common.mailboxes {
@@ -326,7 +326,8 @@ impl ReactorHandle {
         period
     }
 
-    /// Whether a grace period is over. If not, `waiter` is woken when it is, or earlier, and asks again.
+    /// Whether a grace period is over. If not, `waiter` is woken when it is, or earlier, and asks
+    /// again.
     pub fn is_over(&self, period: GracePeriod, waiter: ConnectionId) -> bool {
         self.common.grace.is_over(period, waiter)
     }
@@ -336,13 +337,14 @@ impl ReactorHandle {
         self.common.grace.forget(waiter);
     }
 
-    /// Waits until a grace period is over. Returns false if that takes longer than `timeout`. Not for reactor threads.
+    /// Waits until a grace period is over. Returns false if that takes longer than `timeout`. Not
+    /// for reactor threads.
     pub fn wait_until_over(&self, period: GracePeriod, timeout: Duration) -> bool {
         self.common.grace.wait(period, timeout)
     }
 
-    /// A thread begins to drive connections that carry this reactor number ([`Membership::index`]). From now on, grace
-    /// periods last until it has passed them.
+    /// A thread begins to drive connections that carry this reactor number ([`Membership::index`]).
+    /// From now on, grace periods last until it has passed them.
     pub fn join_grace_periods(&self, thread: usize) -> GraceMember {
         self.common.grace.join(thread);
         GraceMember {
@@ -357,7 +359,7 @@ impl ReactorHandle {
     /// If the system has no descriptor left.
     pub fn open_lane(&self) -> io::Result<Option<Box<dyn Lane>>> {
         let lanes = self.common.options.lanes.clone();
-        lanes.map(Lanes::open).transpose()
+        lanes.map(LaneOpener::open).transpose()
     }
 
     /// What bounds connections, those of drivers among them.
@@ -365,8 +367,8 @@ impl ReactorHandle {
         Arc::clone(&self.common.gate)
     }
 
-    /// A half-open connection holds `len_bytes`, which have been charged for it. Others are evicted if these hold too
-    /// much together.
+    /// A half-open connection holds `len_bytes`, which have been charged for it. Others are evicted
+    /// if these hold too much together.
     ///
     /// # Errors
     /// [`Refused::Memory`] if those that were evicted have yet to free theirs.

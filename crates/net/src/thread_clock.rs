@@ -12,7 +12,8 @@ pub struct ThreadClock(libc::clockid_t);
 /// A thread that drives connections, and the CPU time that it has used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadUsage {
-    /// The number that its connections carry ([`ConnectionId::thread`](crate::ConnectionId::thread)).
+    /// The number that its connections carry
+    /// ([`ConnectionId::thread`](crate::ConnectionId::thread)).
     pub index: usize,
     /// Its name.
     pub name: String,

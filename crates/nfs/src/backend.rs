@@ -37,19 +37,22 @@ pub trait Backend {
     /// Changes at each start of the program, so that clients send unstable writes again.
     fn write_verifier(&self) -> [u8; 8];
 
-    /// Stays the same over restarts of the program, unlike anything that other servers return: clients reclaim their opens
-    /// and locks from a server of the same scope only (RFC 8881 section 2.10.4).
+    /// Stays the same over restarts of the program, unlike anything that other servers return:
+    /// clients reclaim their opens and locks from a server of the same scope only (RFC 8881 section
+    /// 2.10.4).
     fn scope(&self) -> [u8; 16];
 
     /// The client's address, to which replies in the cache belong.
     fn client(&self) -> IpAddr;
 
-    /// The most bytes of data of a READ, a WRITE or a list, which the transport of the connection limits.
+    /// The most bytes of data of a READ, a WRITE or a list, which the transport of the connection
+    /// limits.
     fn transfer_bytes_max(&self) -> usize {
         TRANSFER_BYTES_MAX
     }
 
-    /// The address of this server that the client has connected to, from which it expects callbacks.
+    /// The address of this server that the client has connected to, from which it expects
+    /// callbacks.
     fn local(&self) -> IpAddr;
 
     /// Calls `use_cache` with the replies that all connections share, under a lock of the
@@ -57,20 +60,20 @@ pub trait Backend {
     /// WRITE or a call that only asks.
     fn with_replies(&mut self, use_cache: &mut dyn FnMut(&mut ReplyCache));
 
-    /// Calls `use_clients` with the state of all clients of NFS version 4, under a lock of the program's, once. Called a
-    /// few times for each compound.
+    /// Calls `use_clients` with the state of all clients of NFS version 4, under a lock of the
+    /// program's, once. Called a few times for each compound.
     fn with_clients(&mut self, use_clients: &mut dyn FnMut(&mut Clients));
 
-    /// Waits until [`Clients::records`] are saved as they were when it was called, for a bounded time. Called for files that
-    /// outlive the program, so only in calls that may wait.
+    /// Waits until [`Clients::records`] are saved as they were when it was called, for a bounded
+    /// time. Called for files that outlive the program, so only in calls that may wait.
     fn settle_records(&mut self);
 
-    /// Charges [`WaitingCall::BYTES_MAX`] for calls of the connection that wait, when the first one comes. Returns
-    /// whether that is charged. If not, clients are told to try later.
+    /// Charges [`WaitingCall::BYTES_MAX`] for calls of the connection that wait, when the first one
+    /// comes. Returns whether that is charged. If not, clients are told to try later.
     fn charge_waiting(&mut self) -> bool;
 
-    /// Has a call executed by a thread that may wait, which calls [`WaitingCall::execute`]. Then the
-    /// session is woken and takes the answer. Returns the call if it cannot be taken now.
+    /// Has a call executed by a thread that may wait, which calls [`WaitingCall::execute`]. Then
+    /// the session is woken and takes the answer. Returns the call if it cannot be taken now.
     fn submit(&mut self, call: WaitingCall) -> Result<(), WaitingCall>;
 
     /// The answer to a call that was submitted, in the order in which they ended.

@@ -1,12 +1,14 @@
-//! What clients hold: of NFS version 4 client IDs, sessions with their slots, opens, byte-range locks, leases; of NLM, the lock
-//! protocol beside version 3, byte-range locks.
+//! What clients hold: of NFS version 4 client IDs, sessions with their slots, opens, byte-range
+//! locks, leases; of NLM, the lock protocol beside version 3, byte-range locks.
 //!
-//! Read first: RFC 8881 sections 2.4, 2.10.6, 8, 9 and 18.35 to 18.37; RFC 7530 section 9 for minor version 0.
+//! Read first: RFC 8881 sections 2.4, 2.10.6, 8, 9 and 18.35 to 18.37; RFC 7530 section 9 for minor
+//! version 0.
 //!
-//! Opens, locks, leases and reclaiming are the same for all minor versions. What differs is how a client is known and how its
-//! requests are executed once: by sessions (`exchange`, `slots`) since minor version 1, by the numbers of its open-owners and
-//! lock-owners (`owned`, `owners`) in minor version 0. In the diagram SETCLIENTID then stands for EXCHANGE_ID,
-//! SETCLIENTID_CONFIRM for CREATE_SESSION, and any operation with a client ID or a state ID for SEQUENCE.
+//! Opens, locks, leases and reclaiming are the same for all minor versions. What differs is how a
+//! client is known and how its requests are executed once: by sessions (`exchange`, `slots`) since
+//! minor version 1, by the numbers of its open-owners and lock-owners (`owned`, `owners`) in minor
+//! version 0. In the diagram SETCLIENTID then stands for EXCHANGE_ID, SETCLIENTID_CONFIRM for
+//! CREATE_SESSION, and any operation with a client ID or a state ID for SEQUENCE.
 //!
 //! ```text
 //!            EXCHANGE_ID               CREATE_SESSION             DESTROY_CLIENTID, or no SEQUENCE for LEASE
@@ -56,8 +58,10 @@ use reclaim::Reclaims;
 use slots::Session;
 use stateid::State;
 
-/// The state of all clients of NFS version 4, and the locks of clients of version 3 (NLM). The program owns one behind a lock, and lends it to the sessions of all
-/// connections ([`Backend::with_clients`]), because a client may use several connections, and several after each other.
+/// The state of all clients of NFS version 4, and the locks of clients of version 3 (NLM). The
+/// program owns one behind a lock, and lends it to the sessions of all connections
+/// ([`Backend::with_clients`]), because a client may use several connections, and several after
+/// each other.
 ///
 /// A client is an owner at an address: no other address can use, change or replace its state.
 ///
@@ -77,7 +81,8 @@ pub struct Clients {
     clients: BTreeMap<u64, Client>,
     /// Clients of NLM with locks, or that wait for locks. Their IDs differ from those of version 4.
     lockers: BTreeMap<u64, NlmClient>,
-    /// Locks that clients of NLM have waited for and that are theirs now, until they have acknowledged that.
+    /// Locks that clients of NLM have waited for and that are theirs now, until they have
+    /// acknowledged that.
     grants: BTreeMap<u64, PendingGrant>,
     /// Of these, the ones that no callback was begun for.
     fresh_grants: VecDeque<u64>,

@@ -2,11 +2,12 @@
 //!
 //! Read first: RFC 5531 section 10, RFC 1813 section 4.
 //!
-//! A datagram is a call, and its reply is a datagram. Nothing is kept between two of them except calls that other threads execute:
-//! what is lost, the client sends again, and the [`ReplyCache`](crate::ReplyCache) answers what must not be executed twice. Since
-//! the source address of a datagram proves nothing, an address that may use no share gets a short reply
-//! ([`answer_stranger`]) for which no session is made, and large replies need a file handle, which the server sends only to a client
-//! that has asked for it and that may use the share.
+//! A datagram is a call, and its reply is a datagram. Nothing is kept between two of them except
+//! calls that other threads execute: what is lost, the client sends again, and the
+//! [`ReplyCache`](crate::ReplyCache) answers what must not be executed twice. Since the source
+//! address of a datagram proves nothing, an address that may use no share gets a short reply
+//! ([`answer_stranger`]) for which no session is made, and large replies need a file handle, which
+//! the server sends only to a client that has asked for it and that may use the share.
 
 use std::marker::PhantomData;
 use std::time::Instant;
@@ -24,11 +25,13 @@ pub struct DatagramSession<B> {
     backend: PhantomData<fn(&mut B)>,
 }
 
-/// The most data of a READ, WRITE or list over UDP, in bytes: what other servers offer, half of the longest datagram.
+/// The most data of a READ, WRITE or list over UDP, in bytes: what other servers offer, half of the
+/// longest datagram.
 pub const DATAGRAM_TRANSFER_BYTES_MAX: usize = 32 << 10;
 /// The longest payload of a UDP datagram over IPv4 in bytes.
 const DATAGRAM_BYTES_MAX: usize = 65_507;
-/// The header of a record, which `dispatch` puts in front of each reply and which datagrams do not have.
+/// The header of a record, which `dispatch` puts in front of each reply and which datagrams do not
+/// have.
 const MARK_BYTES: usize = 4;
 
 /// Replies besides those to READ and to lists are shorter than a path and attributes.
@@ -47,8 +50,9 @@ impl<B: Backend> DatagramSession<B> {
         }
     }
 
-    /// Executes the call in a datagram and puts its reply into `reply`, which is empty afterwards if there is none now: the call
-    /// is none, another thread executes it or has executed it before, or there is no room for it.
+    /// Executes the call in a datagram and puts its reply into `reply`, which is empty afterwards
+    /// if there is none now: the call is none, another thread executes it or has executed it
+    /// before, or there is no room for it.
     pub fn handle_datagram(
         &mut self,
         now: Instant,
@@ -110,8 +114,8 @@ impl<B: Backend> Default for DatagramSession<B> {
     }
 }
 
-/// The reply to an address that may use no share: that a program is there, or that the caller is not accepted. It is shorter than
-/// any call.
+/// The reply to an address that may use no share: that a program is there, or that the caller is
+/// not accepted. It is shorter than any call.
 pub fn answer_stranger(datagram: &[u8], reply: &mut Vec<u8>) {
     reply.clear();
     let answered = match rejection(datagram) {

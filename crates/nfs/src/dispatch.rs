@@ -23,7 +23,8 @@ pub(crate) enum Executed {
     Compound(Completed, Results),
     /// A READ, whose reply is produced where it is sent.
     Read(ReadCall),
-    /// Its tree waits for storage, so another thread has to execute it: all of it, or the rest of a compound.
+    /// Its tree waits for storage, so another thread has to execute it: all of it, or the rest of a
+    /// compound.
     Waits(Cost, Option<Rest>),
 }
 
@@ -205,7 +206,8 @@ fn execute_compound<B: Backend>(
     }
 }
 
-/// Executes the rest of a compound, or refuses it. Returns the reply as a record, too; `None` if there is none.
+/// Executes the rest of a compound, or refuses it. Returns the reply as a record, too; `None` if
+/// there is none.
 pub(crate) fn resume_compound<B: Backend>(
     call: &Call<'_>,
     rest: Rest,

@@ -1,5 +1,5 @@
-//! NFS: version 3 with MOUNT and NLM, and version 4 (minor versions 0, 1 and 2), over a byte stream and over
-//! queue pairs.
+//! NFS: version 3 with MOUNT and NLM, and version 4 (minor versions 0, 1 and 2), over a byte stream
+//! and over queue pairs.
 //!
 //! On the path of a byte this crate stands between a runtime (`net`) and file trees: it cuts a
 //! stream into RPC calls, checks them, turns them into operations of a [`file_tree::FileTree`], and
@@ -21,8 +21,8 @@
 //!
 //! Inside, from the stream to the tree: `rpc` (record marking, calls, credentials, replies), `xdr`
 //! (bounds-checked reading and writing), `mount`, `nlm`, `v3` and `v4` (procedures and operations),
-//! `dispatch` (from a record to its reply), `waiting` (calls that other threads execute), `session` (order, output and
-//! bounds).
+//! `dispatch` (from a record to its reply), `waiting` (calls that other threads execute), `session`
+//! (order, output and bounds).
 
 #![forbid(unsafe_code)]
 
@@ -62,5 +62,5 @@ pub use export::{Export, ExportId, ExportOptions, Refusal, Squash};
 pub use nsm::RestartNotice;
 pub use procedure::Procedure;
 pub use reply_cache::ReplyCache;
-pub use rpcbind::{Carrier, Change, Registration};
+pub use rpcbind::{Change, IpProtocol, Registration};
 pub use session::NfsSession;

@@ -1,6 +1,8 @@
-//! NLM version 4: byte-range locks of clients of version 3; and what a client's status monitor (NSM) says after its restart.
+//! NLM version 4: byte-range locks of clients of version 3; and what a client's status monitor
+//! (NSM) says after its restart.
 //!
-//! Read first: RFC 1813 section 6, and X/Open's "Protocols for Interworking: XNFS", chapters 9 to 11.
+//! Read first: RFC 1813 section 6, and X/Open's "Protocols for Interworking: XNFS", chapters 9 to
+//! 11.
 //!
 //! A client that waits for a lock is called back: [`Grant`] is that call, which the program makes.
 
@@ -169,7 +171,8 @@ fn lock<B: Backend>(
     })
 }
 
-/// NLM4_CANCEL. Like UNLOCK, it concerns what the client has here, whether or not it may still use the file.
+/// NLM4_CANCEL. Like UNLOCK, it concerns what the client has here, whether or not it may still use
+/// the file.
 fn cancel<B: Backend>(
     context: &mut Context<'_, B>,
     mut arguments: Reader<'_>,
@@ -214,7 +217,8 @@ fn unlock<B: Backend>(
     })
 }
 
-/// NLM4_FREE_ALL of one machine at the client's address, and SM_NOTIFY: the client has restarted, under whichever name.
+/// NLM4_FREE_ALL of one machine at the client's address, and SM_NOTIFY: the client has restarted,
+/// under whichever name.
 fn free<B: Backend>(
     procedure: Procedure,
     context: &mut Context<'_, B>,
@@ -248,8 +252,8 @@ enum Demand {
     Reclaim,
 }
 
-/// Checks that the file is a regular one of an export that the client may use, that the user may read or write it, and that the
-/// grace period allows what is asked for.
+/// Checks that the file is a regular one of an export that the client may use, that the user may
+/// read or write it, and that the grace period allows what is asked for.
 fn check<B: Backend>(
     now: Instant,
     context: &mut Context<'_, B>,
@@ -266,7 +270,8 @@ fn check<B: Backend>(
     }
     let access = place.tree().access(&place.caller(), place.file);
     let access = access.map_err(|error| of_status(error.into()))?;
-    // The file may be open for more than its mode allows by now, so either permission is enough for both kinds.
+    // The file may be open for more than its mode allows by now, so either permission is enough for
+    // both kinds.
     if !access.read && !access.write {
         return Err(LockStatus::Denied);
     }
@@ -433,8 +438,8 @@ impl Grant {
         bytes
     }
 
-    /// Whether the client accepts the lock. `None` if the record, one fragment with its header, is no reply to the call
-    /// with this `xid`, or the client asks to be called later.
+    /// Whether the client accepts the lock. `None` if the record, one fragment with its header, is
+    /// no reply to the call with this `xid`, or the client asks to be called later.
     pub fn read_reply(xid: u32, record: &[u8]) -> Option<bool> {
         let mut reader = Reader::new(record.get(4..)?);
         let header: &AcceptedHeader = reader.view().ok()?;

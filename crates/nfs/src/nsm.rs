@@ -1,5 +1,5 @@
-//! NSM version 1: what clients with locks are told when this server has restarted. What a client says of its own restart is
-//! executed with the procedures of NLM.
+//! NSM version 1: what clients with locks are told when this server has restarted. What a client
+//! says of its own restart is executed with the procedures of NLM.
 //!
 //! Read first: X/Open's "Protocols for Interworking: XNFS", chapter 11.
 
@@ -38,8 +38,9 @@ impl RestartNotice {
         self.host.local
     }
 
-    /// The call, as a record. The server names itself by the address that the client has mounted from: Linux's rpc.statd
-    /// compares it, and the address that the call comes from, with the servers that its locks are of.
+    /// The call, as a record. The server names itself by the address that the client has mounted
+    /// from: Linux's rpc.statd compares it, and the address that the call comes from, with the
+    /// servers that its locks are of.
     pub fn call(&self, xid: u32) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut out = Writer::new(&mut bytes);
@@ -57,7 +58,8 @@ impl RestartNotice {
         bytes
     }
 
-    /// Whether a record, one fragment with its header, says that the client was told by the call with this `xid`.
+    /// Whether a record, one fragment with its header, says that the client was told by the call
+    /// with this `xid`.
     pub fn is_told(xid: u32, record: &[u8]) -> bool {
         let header = record.get(4..).map(Reader::new);
         let header = header.and_then(|mut reader| reader.view::<AcceptedHeader>().ok().copied());

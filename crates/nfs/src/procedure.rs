@@ -2,8 +2,9 @@
 //!
 //! Read first: RFC 1813 sections 3.3, 5.2 and 6.2, RFC 8881 section 16.
 
-/// A procedure of NFS version 3, MOUNT version 3, NLM version 4 or NSM version 1, or a compound of NFS version 4. A compound is counted as what its main
-/// operation does: as a procedure of version 3 if there is one.
+/// A procedure of NFS version 3, MOUNT version 3, NLM version 4 or NSM version 1, or a compound of
+/// NFS version 4. A compound is counted as what its main operation does: as a procedure of version
+/// 3 if there is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 #[expect(missing_docs, reason = "the names are the specification's")]
@@ -49,8 +50,8 @@ pub enum Procedure {
 }
 
 impl Procedure {
-    /// Every procedure, in the order of [`index`](Self::index): NFS version 3 first, by number, then
-    /// MOUNT, by number, then what only version 4 has, then NLM and NSM.
+    /// Every procedure, in the order of [`index`](Self::index): NFS version 3 first, by number,
+    /// then MOUNT, by number, then what only version 4 has, then NLM and NSM.
     pub const ALL: [Self; 38] = [
         Self::Null,
         Self::GetAttr,
@@ -116,8 +117,8 @@ impl Procedure {
         }
     }
 
-    /// The procedure of NLM version 4 with this number, if it is served: those that Linux calls, which are the ones with
-    /// a reply.
+    /// The procedure of NLM version 4 with this number, if it is served: those that Linux calls,
+    /// which are the ones with a reply.
     pub(crate) const fn of_nlm(number: u32) -> Option<Self> {
         match number {
             0 => Some(Self::Null),

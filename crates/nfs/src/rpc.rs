@@ -70,7 +70,8 @@ pub(crate) struct AcceptedHeader {
 const _: () = assert!(size_of::<AcceptedHeader>() == 24);
 
 impl AcceptedHeader {
-    /// Whether it is that of the reply to a call of ours that was executed. A verifier is not expected.
+    /// Whether it is that of the reply to a call of ours that was executed. A verifier is not
+    /// expected.
     pub(crate) fn is_success(&self, xid: u32) -> bool {
         self.is_accepted(xid) && self.accept_status == 0
     }

@@ -1,4 +1,5 @@
-//! Registration with the portmapper (rpcbind) of this machine, which tells clients the ports of programs.
+//! Registration with the portmapper (rpcbind) of this machine, which tells clients the ports of
+//! programs.
 //!
 //! Read first: RFC 1833 section 2, RFC 5665 sections 5.2 and 6.
 
@@ -17,13 +18,13 @@ use crate::xdr::{Malformed, Reader, Writer};
 pub struct Registration {
     program: u32,
     version: u32,
-    carrier: Carrier,
+    protocol: IpProtocol,
     address: SocketAddr,
 }
 
 /// What carries the calls of a registered program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Carrier {
+pub enum IpProtocol {
     /// TCP, with record marking.
     Tcp,
     /// UDP.
@@ -62,8 +63,9 @@ impl Registration {
     /// The longest reply to a call, in bytes, with the header of its record.
     pub const REPLY_BYTES_MAX: usize = 4 + size_of::<AcceptedHeader>() + 4;
 
-    /// What a portal serves: NFS version 3, MOUNT version 3, NLM version 4, NSM version 1, and over TCP NFS version 4.
-    pub fn of_portal(carrier: Carrier, address: SocketAddr) -> impl Iterator<Item = Self> {
+    /// What a portal serves: NFS version 3, MOUNT version 3, NLM version 4, NSM version 1, and over
+    /// TCP NFS version 4.
+    pub fn of_portal(protocol: IpProtocol, address: SocketAddr) -> impl Iterator<Item = Self> {
         let programs = [
             (NFS_PROGRAM, 3),
             (MOUNT_PROGRAM, 3),
@@ -71,9 +73,9 @@ impl Registration {
             (STATUS_PROGRAM, STATUS_VERSION),
             (NFS_PROGRAM, 4),
         ];
-        let count = match carrier {
-            Carrier::Tcp => 5,
-            Carrier::Udp => 4,
+        let count = match protocol {
+            IpProtocol::Tcp => 5,
+            IpProtocol::Udp => 4,
         };
         programs
             .into_iter()
@@ -81,7 +83,7 @@ impl Registration {
             .map(move |(program, version)| Self {
                 program,
                 version,
-                carrier,
+                protocol,
                 address,
             })
     }
@@ -125,11 +127,11 @@ impl Registration {
 
     /// The transport (netid). rpcbind has one address per program, version and transport.
     const fn netid(&self) -> &'static str {
-        match (self.carrier, self.address) {
-            (Carrier::Tcp, SocketAddr::V4(_)) => "tcp",
-            (Carrier::Tcp, SocketAddr::V6(_)) => "tcp6",
-            (Carrier::Udp, SocketAddr::V4(_)) => "udp",
-            (Carrier::Udp, SocketAddr::V6(_)) => "udp6",
+        match (self.protocol, self.address) {
+            (IpProtocol::Tcp, SocketAddr::V4(_)) => "tcp",
+            (IpProtocol::Tcp, SocketAddr::V6(_)) => "tcp6",
+            (IpProtocol::Udp, SocketAddr::V4(_)) => "udp",
+            (IpProtocol::Udp, SocketAddr::V6(_)) => "udp6",
         }
     }
 
@@ -151,7 +153,8 @@ impl Registration {
             xid,
             (RPCBIND_PROGRAM, RPCBIND_VERSION, change as u32),
         ));
-        // Credential and verifier are AUTH_NONE: rpcbind asks the system who is at the other end of its Unix socket.
+        // Credential and verifier are AUTH_NONE: rpcbind asks the system who is at the other end of
+        // its Unix socket.
         out.zeros(16);
         out.u32(self.program);
         out.u32(self.version);
@@ -163,8 +166,8 @@ impl Registration {
         bytes
     }
 
-    /// Whether rpcbind did what the call with this `xid` asks for. `None` if the record is no reply to it. The record is
-    /// one fragment, with its header.
+    /// Whether rpcbind did what the call with this `xid` asks for. `None` if the record is no reply
+    /// to it. The record is one fragment, with its header.
     pub fn read_reply(xid: u32, record: &[u8]) -> Option<bool> {
         Self::parse_reply(xid, record).ok()
     }
@@ -194,11 +197,11 @@ mod tests {
 
     #[test]
     fn a_call_is_as_rfc_1833_lays_it_out() {
-        let of = |carrier, address: &str| {
+        let of = |protocol, address: &str| {
             let address = address.parse().expect("an address");
-            Registration::of_portal(carrier, address).collect::<Vec<_>>()
+            Registration::of_portal(protocol, address).collect::<Vec<_>>()
         };
-        let tcp = of(Carrier::Tcp, "192.0.2.1:2049");
+        let tcp = of(IpProtocol::Tcp, "192.0.2.1:2049");
         let mount = tcp[1];
         let golden = [
             &[0x80, 0, 0, 80, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 2][..],
@@ -208,10 +211,10 @@ mod tests {
             b"\0\0\0\x03tcp\0\0\0\0\x0d192.0.2.1.8.1\0\0\0\0\0\0\0",
         ];
         assert_eq!(mount.call(9, Change::Set), golden.concat());
-        let nfs = of(Carrier::Tcp, "[2001:db8::1]:20000")[0];
+        let nfs = of(IpProtocol::Tcp, "[2001:db8::1]:20000")[0];
         assert_eq!(nfs.universal_address(), "2001:db8::1.78.32");
         assert_eq!(nfs.netid(), "tcp6");
-        let udp = of(Carrier::Udp, "192.0.2.1:2049");
+        let udp = of(IpProtocol::Udp, "192.0.2.1:2049");
         assert_eq!((udp[0].netid(), udp.len(), tcp.len()), ("udp", 4, 5));
         assert!(
             udp.iter()

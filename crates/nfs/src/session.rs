@@ -8,8 +8,9 @@
 //! ```
 //!
 //! Calls are executed and answered in the order of their arrival, except those whose tree waits for
-//! storage: others execute them, and their replies leave when they end (`waiting`). Memory is bounded whatever the
-//! peer does: data of WRITE and READ are not kept, and input is not taken while output waits.
+//! storage: others execute them, and their replies leave when they end (`waiting`). Memory is
+//! bounded whatever the peer does: data of WRITE and READ are not kept, and input is not taken
+//! while output waits.
 
 use std::marker::PhantomData;
 use std::time::Instant;
@@ -66,8 +67,8 @@ enum Body {
     Gather,
     /// It is a WRITE whose head was read: what follows is data.
     Write(WriteCall),
-    /// It is a WRITE for a tree that waits for storage: all of it is gathered here. The number is how
-    /// many bytes of its last fragment have not arrived.
+    /// It is a WRITE for a tree that waits for storage: all of it is gathered here. The number is
+    /// how many bytes of its last fragment have not arrived.
     Whole(Vec<u8>, Cost, usize),
     /// It was answered: what follows is ignored.
     Skip,
@@ -79,7 +80,8 @@ const GATHERED_BYTES_MAX: usize = 16 << 10;
 /// length of the data.
 pub(crate) const WRITE_HEAD_BYTES_MAX: usize =
     CALL_HEAD_BYTES_MAX + 4 + HANDLE_BYTES_MAX + 8 + 4 + 4 + 4;
-/// The longest compound of version 4 that is read in whole: longer than any session allows, so that it is refused there.
+/// The longest compound of version 4 that is read in whole: longer than any session allows, so that
+/// it is refused there.
 const COMPOUND_BYTES_MAX: usize = MESSAGE_BYTES_MAX as usize + 4;
 /// The longest record: the longest WRITE, or a call that is malformed but answered.
 const RECORD_BYTES_MAX: usize = TRANSFER_BYTES_MAX + GATHERED_BYTES_MAX;

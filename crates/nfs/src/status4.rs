@@ -6,7 +6,8 @@ use file_tree::{FileError, NameFault, XattrNameFault};
 
 use crate::xdr::Malformed;
 
-/// nfsstat4, as far as this server returns it. The names are the specification's, with words spelled out.
+/// nfsstat4, as far as this server returns it. The names are the specification's, with words
+/// spelled out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Status4 {
@@ -85,8 +86,8 @@ pub(crate) enum Status4 {
 }
 
 impl Status4 {
-    /// Whether a request of an owner with this status takes its number (RFC 7530 section 9.1.7). After the other errors the
-    /// client uses the number again.
+    /// Whether a request of an owner with this status takes its number (RFC 7530 section 9.1.7).
+    /// After the other errors the client uses the number again.
     pub(crate) const fn counts_for_owner(self) -> bool {
         !matches!(
             self,

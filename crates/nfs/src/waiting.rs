@@ -1,6 +1,7 @@
-//! Calls whose tree waits for storage. A session passes such a call to the program, as a whole or, of a compound, from
-//! the first operation on that waits; a thread that may wait executes it and gives the whole reply back. Sessions serve other calls
-//! meanwhile, so replies leave in the order in which calls end.
+//! Calls whose tree waits for storage. A session passes such a call to the program, as a whole or,
+//! of a compound, from the first operation on that waits; a thread that may wait executes it and
+//! gives the whole reply back. Sessions serve other calls meanwhile, so replies leave in the order
+//! in which calls end.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -20,7 +21,8 @@ const CALLS_MAX: usize = 64;
 
 impl WaitingCall {
     /// The most memory that waiting calls of a connection take, in bytes: what the program charges
-    /// for it once the connection has the first. A call may begin below the bound and exceed it, while another arrives.
+    /// for it once the connection has the first. A call may begin below the bound and exceed it,
+    /// while another arrives.
     pub const BYTES_MAX: u64 = (BYTES_MAX + 2 * TRANSFER_BYTES_MAX + 4 * CALL_BYTES) as u64;
 
     /// The export that it is about.

@@ -165,8 +165,8 @@ impl FileData {
         self.zero_mapped(space, last, end)
     }
 
-    /// Maps pages of zeros where there are holes between `start` and `end`, at most `count_max` pages. Returns whether no
-    /// hole is left.
+    /// Maps pages of zeros where there are holes between `start` and `end`, at most `count_max`
+    /// pages. Returns whether no hole is left.
     ///
     /// # Errors
     /// If space is used up. Nothing was changed then.
@@ -212,8 +212,8 @@ impl FileData {
         mapped * PAGE_BYTES
     }
 
-    /// A copy of what is between `start` and `end`, at `offset` of a file that has nothing else. All three are multiples of a
-    /// page, unless the file ends at `end`.
+    /// A copy of what is between `start` and `end`, at `offset` of a file that has nothing else.
+    /// All three are multiples of a page, unless the file ends at `end`.
     ///
     /// # Errors
     /// If space is used up.

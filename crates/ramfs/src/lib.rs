@@ -15,10 +15,11 @@
 //!
 //! # Locks
 //!
-//! In this order, each optional: the namespace, or the data or the extended attributes of one file; then the attributes
-//! of one file; then the garbage; then the free pages; then the store's own. The namespace and the data of a file are
-//! never locked by one thread at once, and neither are the attributes of two files. The data of two files are locked by a
-//! clone alone, those of the file with the lower number first. So no two threads wait for each other.
+//! In this order, each optional: the namespace, or the data or the extended attributes of one file;
+//! then the attributes of one file; then the garbage; then the free pages; then the store's own.
+//! The namespace and the data of a file are never locked by one thread at once, and neither are the
+//! attributes of two files. The data of two files are locked by a clone alone, those of the file
+//! with the lower number first. So no two threads wait for each other.
 //!
 //! Reads, and writes to pages that exist, hold the data's lock shared: they exclude each other
 //! granule by granule, in the store. A write that grows a file or fills a hole, a truncation and a

@@ -14,10 +14,11 @@ pub(crate) const TIME_STEP: Timestamp = Timestamp {
     seconds: 0,
     nanoseconds: 1,
 };
-/// The most extended attributes of a file. The names of all fit into the list of a system call (`XATTR_LIST_MAX` of
-/// Linux), with their prefix and NUL.
+/// The most extended attributes of a file. The names of all fit into the list of a system call
+/// (`XATTR_LIST_MAX` of Linux), with their prefix and NUL.
 pub(crate) const XATTRS_MAX: usize = 256;
-/// The most bytes that are reserved at a time, so that other connections of the thread do not wait for long.
+/// The most bytes that are reserved at a time, so that other connections of the thread do not wait
+/// for long.
 pub(crate) const ALLOCATE_BYTES_MAX: u64 = 256 << 20;
 /// The most bytes that are cloned. They are copied, at once.
 pub(crate) const CLONE_BYTES_MAX: u64 = 64 << 20;

@@ -9,8 +9,8 @@ use crate::usage::Usage;
 
 /// What the first attribute of a file is charged beside its bytes: the map and its first node.
 const FIRST_BYTES: u64 = 480;
-/// What each attribute is charged beside its bytes: its part of nodes that are at least five elevenths full, and two
-/// allocations.
+/// What each attribute is charged beside its bytes: its part of nodes that are at least five
+/// elevenths full, and two allocations.
 const ENTRY_BYTES: u64 = 128;
 /// Names and values are charged in units of this.
 const STEP_BYTES: usize = 16;
@@ -49,8 +49,8 @@ impl Xattrs {
     /// Sets a value.
     ///
     /// # Errors
-    /// See [`XattrMode`]; and if the value is too long, the file has the most attributes, or space is used up. Nothing was
-    /// changed then.
+    /// See [`XattrMode`]; and if the value is too long, the file has the most attributes, or space
+    /// is used up. Nothing was changed then.
     pub(crate) fn set(
         &mut self,
         usage: &Usage,

@@ -109,8 +109,8 @@ pub(crate) struct Connection {
         help_heading = "Daemon"
     )]
     pub(crate) api_ca: Option<PathBuf>,
-    /// The file with the token for requests over TCP; for `serve`, of an administrator's token beside
-    /// those of `ramport token`
+    /// The file with the token for requests over TCP; for `serve`, of an administrator's token
+    /// beside those of `ramport token`
     #[arg(
         long,
         global = true,
@@ -120,8 +120,8 @@ pub(crate) struct Connection {
         help_heading = "Daemon"
     )]
     pub(crate) api_token_file: Option<PathBuf>,
-    /// Instead of a token: file with a certificate whose name has a role (`ramport token create NAME
-    /// --certificate`), as PEM
+    /// Instead of a token: file with a certificate whose name has a role
+    /// (`ramport token create NAME --certificate`), as PEM
     #[arg(
         long,
         global = true,
@@ -235,7 +235,8 @@ pub(crate) enum DaemonVerb {
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
-    /// The memory budget for volumes, buffers and connections: a size of at least 16 MiB, or a percentage of the available memory [default: 80%]
+    /// The memory budget for volumes, buffers and connections: a size of at least 16 MiB, or a
+    /// percentage of the available memory [default: 80%]
     #[arg(long, value_name = "SIZE|PERCENT%", value_parser = parse_memory)]
     pub(crate) memory: Option<MemoryBudget>,
     /// Serving threads: a number (2), or cores to pin threads to (0,2-3 or 1,) [default: all cores]
@@ -289,19 +290,19 @@ pub(crate) struct ServeArgs {
     /// Serve it over TLS [default: on, except on loopback without --api-cert and --api-client-ca]
     #[arg(long, value_name = "on|off", requires = "api_listen")]
     pub(crate) api_tls: Option<Switch>,
-    /// File with the certificate for it, and those that lead to its issuer, as PEM [default: one that
-    /// is generated at the first start: api-cert.pem beside the state file]
+    /// File with the certificate for it, and those that lead to its issuer, as PEM
+    /// [default: one that is generated at the first start: api-cert.pem beside the state file]
     #[arg(long, value_name = "FILE", requires_all = ["api_listen", "api_key"])]
     pub(crate) api_cert: Option<PathBuf>,
     /// File with the certificate's private key as PEM, readable by its owner only
     #[arg(long, value_name = "FILE", requires = "api_cert")]
     pub(crate) api_key: Option<PathBuf>,
-    /// File with the issuers of client certificates, as PEM. A client whose certificate has the name of
-    /// a token that was created with --certificate needs no other token
+    /// File with the issuers of client certificates, as PEM. A client whose certificate has the
+    /// name of a token that was created with --certificate needs no other token
     #[arg(long, value_name = "FILE", requires = "api_listen")]
     pub(crate) api_client_ca: Option<PathBuf>,
-    /// Write requests for changes, and who sent them, to files in this folder too, one a day; the last
-    /// 31 are kept
+    /// Write requests for changes, and who sent them, to files in this folder too, one a day; the
+    /// last 31 are kept
     #[arg(long, value_name = "DIR")]
     pub(crate) audit_log: Option<PathBuf>,
     /// Log format
@@ -397,8 +398,8 @@ pub(crate) struct ManArgs {
 pub(crate) struct ApplyArgs {
     /// The file
     pub(crate) file: PathBuf,
-    /// Only show what would change, after the same checks. Exit status: 0 if nothing would change, 3
-    /// if something would, 1 if it would be refused
+    /// Only show what would change, after the same checks. Exit status: 0 if nothing would change,
+    /// 3 if something would, 1 if it would be refused
     #[arg(long)]
     pub(crate) diff: bool,
     /// Allow changes that destroy contents or end sessions

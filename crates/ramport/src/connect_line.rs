@@ -130,7 +130,7 @@ pub(crate) enum ConnectLineError {
 }
 
 /// The host that connects.
-struct Guest<'a> {
+struct ConnectingHost<'a> {
     /// The name that it gives, if the target tells it by name.
     name: Option<&'a str>,
     /// The name of its definition.
@@ -166,22 +166,22 @@ impl Way<'_> {
 pub(crate) fn lines(offer: &Offer<'_>, wish: &Wish<'_>) -> Result<ConnectLines, ConnectLineError> {
     let target = offer.target;
     let protocol = protocol_of(&target.name);
-    let guest = guest(offer, wish, protocol)?;
+    let host = host(offer, wish, protocol)?;
     let ways = ways(offer, wish, protocol)?;
-    let disks = disk::disks(target, offer.volumes, guest.listed, protocol);
+    let disks = disk::disks(target, offer.volumes, host.listed, protocol);
     let portals = ways.iter().map(|way| PortalLines {
         url: way.view.url.clone(),
         notes: way_notes(way),
         steps: match protocol {
-            Protocol::Nvme => nvme::steps(target, &guest, way),
-            Protocol::Iscsi => iscsi::steps(target, &guest, way),
+            Protocol::Nvme => nvme::steps(target, &host, way),
+            Protocol::Iscsi => iscsi::steps(target, &host, way),
         },
     });
     Ok(ConnectLines {
         target: target.name.clone(),
         protocol: word(protocol),
-        host: guest.name.map(str::to_owned),
-        notes: notes(offer, &guest, &ways, protocol),
+        host: host.name.map(str::to_owned),
+        notes: notes(offer, &host, &ways, protocol),
         portals: portals.collect(),
         disks,
         disconnect: match protocol {
@@ -191,8 +191,8 @@ pub(crate) fn lines(offer: &Offer<'_>, wish: &Wish<'_>) -> Result<ConnectLines, 
     })
 }
 
-/// The commands by which `host` connects to an NVMe target with the option `proof`, through each portal whose
-/// transport `can_prove`. The target need not list the host yet.
+/// The commands by which `host` connects to an NVMe target with the option `proof`, through each
+/// portal whose transport `can_prove`. The target need not list the host yet.
 pub(crate) fn nvme_commands(
     offer: &Offer<'_>,
     wish: &Wish<'_>,
@@ -228,11 +228,11 @@ const fn word(protocol: Protocol) -> &'static str {
 }
 
 /// The host that is requested, or the only one that is listed.
-fn guest<'a>(
+fn host<'a>(
     offer: &Offer<'a>,
     wish: &Wish<'a>,
     protocol: Protocol,
-) -> Result<Guest<'a>, ConnectLineError> {
+) -> Result<ConnectingHost<'a>, ConnectLineError> {
     let target = offer.target;
     let listed: Vec<&str> = match &target.hosts {
         Some(hosts) => hosts.keys().map(|name| name.0.as_str()).collect(),
@@ -271,7 +271,7 @@ fn guest<'a>(
         }
     }
     let own = view.and_then(|view| view.chap.as_ref());
-    Ok(Guest {
+    Ok(ConnectingHost {
         name: given,
         listed: name,
         chap: own.or(target.chap.as_ref()),
@@ -366,7 +366,7 @@ fn way_notes(way: &Way<'_>) -> Vec<String> {
 
 fn notes(
     offer: &Offer<'_>,
-    guest: &Guest<'_>,
+    host: &ConnectingHost<'_>,
     ways: &[Way<'_>],
     protocol: Protocol,
 ) -> Vec<String> {
@@ -384,18 +384,18 @@ fn notes(
             ways.first().map_or("", |way| way.portal.transport.scheme())
         ));
     }
-    if guest.listed.is_none() && target.hosts.is_some() {
+    if host.listed.is_none() && target.hosts.is_some() {
         notes.push("The target lists several hosts. Lines for one of them: --host NAME".to_owned());
     }
     let view = offer
         .hosts
         .iter()
-        .find(|view| Some(view.name.as_str()) == guest.listed);
+        .find(|view| Some(view.name.as_str()) == host.listed);
     if let Some(view) = view.filter(|view| !view.addresses.is_empty()) {
         let addresses = view.addresses.join(", ");
         notes.push(format!("The host may connect from {addresses} only."));
     }
-    if let (Protocol::Iscsi, Some(name)) = (protocol, guest.name) {
+    if let (Protocol::Iscsi, Some(name)) = (protocol, host.name) {
         notes.push(format!(
             "The host must have this line in /etc/iscsi/initiatorname.iscsi: InitiatorName={name}"
         ));

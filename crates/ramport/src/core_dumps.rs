@@ -6,8 +6,8 @@ use rustix::process::{
     DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit,
 };
 
-/// Sets the limit of core dumps of this process to 0. Programs that read secrets from a pipe of their
-/// caller need `/proc/self/fd`, so they do no more than that.
+/// Sets the limit of core dumps of this process to 0. Programs that read secrets from a pipe of
+/// their caller need `/proc/self/fd`, so they do no more than that.
 pub(crate) fn limit_to_none() -> io::Result<()> {
     let limit = Rlimit {
         current: Some(0),

@@ -1,5 +1,5 @@
-//! Manual pages: one for the program and for each verb, from the source of `--help`, and ramport.toml(5), from the types of
-//! definitions.
+//! Manual pages: one for the program and for each verb, from the source of `--help`, and
+//! ramport.toml(5), from the types of definitions.
 
 mod definitions;
 
@@ -38,7 +38,8 @@ fn pages() -> Vec<Page> {
     pages
 }
 
-/// The pages of a command and of its verbs. `parent` is the name of the page of the command that it belongs to.
+/// The pages of a command and of its verbs. `parent` is the name of the page of the command that it
+/// belongs to.
 fn add_pages(command: &Command, parent: Option<&str>, pages: &mut Vec<Page>) {
     let name = name_of(command);
     pages.push((format!("{name}.1"), page(command, parent)));
@@ -85,8 +86,8 @@ pub(crate) fn page(command: &Command, parent: Option<&str>) -> String {
     String::from_utf8(page).expect("help is text")
 }
 
-/// The first line of a page. Without a date, pages are the same whenever they are generated; crate `roff` would leave the
-/// empty field out.
+/// The first line of a page. Without a date, pages are the same whenever they are generated; crate
+/// `roff` would leave the empty field out.
 fn title(name: &str, section: u8) -> String {
     let version = env!("CARGO_PKG_VERSION");
     format!(".TH {name} {section} \"\" \"ramport {version}\" \"ramport manual\"\n")

@@ -23,8 +23,8 @@ pub(crate) fn json(value: &impl Serialize) -> Result<(), Failure> {
     line(text)
 }
 
-/// Writes a table without lines; columns named in `numbers` are aligned to the right. On a terminal it
-/// is no wider than the terminal.
+/// Writes a table without lines; columns named in `numbers` are aligned to the right. On a terminal
+/// it is no wider than the terminal.
 pub(crate) fn table(
     head: &[&str],
     numbers: &[&str],
@@ -38,8 +38,8 @@ pub(crate) fn table(
     Ok(())
 }
 
-/// The lines of a table. Without a width each row is a line, for programs that read lines; otherwise
-/// cells that are too wide continue below.
+/// The lines of a table. Without a width each row is a line, for programs that read lines;
+/// otherwise cells that are too wide continue below.
 fn layout(
     head: &[&str],
     numbers: &[&str],
@@ -81,7 +81,7 @@ pub(crate) fn fields(rows: &[(&str, String)]) -> Result<(), Failure> {
 
 /// The meaning of a text, which determines its colour.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Tone {
+pub(crate) enum TextRole {
     /// A name.
     Name,
     /// A problem.
@@ -91,15 +91,15 @@ pub(crate) enum Tone {
 }
 
 /// Colours a text if standard output is a terminal and NO_COLOR is not set.
-pub(crate) fn paint(tone: Tone, text: &str) -> String {
+pub(crate) fn paint(role: TextRole, text: &str) -> String {
     let wants_colour = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     if !wants_colour {
         return text.to_owned();
     }
-    let code = match tone {
-        Tone::Name => 1,
-        Tone::Warning => 33,
-        Tone::Quiet => 2,
+    let code = match role {
+        TextRole::Name => 1,
+        TextRole::Warning => 33,
+        TextRole::Quiet => 2,
     };
     format!("\u{1b}[{code}m{text}\u{1b}[0m")
 }

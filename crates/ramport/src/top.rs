@@ -141,8 +141,8 @@ fn follow(client: &Client, path: &str, tell: &SyncSender<Update>) {
 }
 
 /// SIGTERM, SIGHUP and the loss of the terminal end the screen as `q` does, so that the terminal is
-/// restored, and then the program. If the terminal is gone, crossterm reads from it for ever, and the
-/// program ends without the screen. If the signals cannot be caught, they keep their meaning.
+/// restored, and then the program. If the terminal is gone, crossterm reads from it for ever, and
+/// the program ends without the screen. If the signals cannot be caught, they keep their meaning.
 fn end_on_signal(is_over: &AtomicBool) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -91,8 +91,8 @@ impl Abilities {
 }
 
 impl Job {
-    /// A request to a volume that advertises `write_cache`: hosts that know of none do not flush, so that
-    /// all of their changes are durable.
+    /// A request to a volume that advertises `write_cache`: hosts that know of none do not flush,
+    /// so that all of their changes are durable.
     pub(crate) fn new(request: Request, deadline: Instant, write_cache: WriteCache) -> Self {
         let is_durable = match request.op {
             BackingOp::Read | BackingOp::Flush => false,

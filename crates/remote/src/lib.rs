@@ -5,12 +5,12 @@
 //!  sessions ──► RemoteVolume ──► window::Window ──► Paths ──► worker thread ──► initiator::Queue ──► other machine
 //! ```
 //!
-//! On the path of a byte this crate stands where a file volume's backing stands: below a window, which
-//! orders, fills and flushes. A command whose connection is lost is repeated on the next one until its
-//! time limit is over.
+//! On the path of a byte this crate stands where a file volume's backing stands: below a window,
+//! which orders, fills and flushes. A command whose connection is lost is repeated on the next one
+//! until its time limit is over.
 //!
-//! What this crate must not know: sessions, definitions, wire formats. It knows the status codes of NVMe
-//! and SCSI, which tell what may be tried again. See `docs/design/0022-remote-volumes.md`.
+//! What this crate must not know: sessions, definitions, wire formats. It knows the status codes of
+//! NVMe and SCSI, which tell what may be tried again. See `docs/design/0022-remote-volumes.md`.
 
 #![forbid(unsafe_code)]
 

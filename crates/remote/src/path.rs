@@ -142,8 +142,8 @@ impl Paths {
         Ok(attachment)
     }
 
-    /// Starts the thread of a path. If the path is connected already, `device` is its attachment, whose
-    /// queue was handed over.
+    /// Starts the thread of a path. If the path is connected already, `device` is its attachment,
+    /// whose queue was handed over.
     pub(crate) fn start(self: &Arc<Self>, number: usize, device: Option<Device>) -> io::Result<()> {
         let paths = Arc::clone(self);
         thread::Builder::new()
@@ -177,7 +177,8 @@ impl Paths {
         }
     }
 
-    /// Gives the queue of a path that has come up to the worker, and returns the rest of the attachment.
+    /// Gives the queue of a path that has come up to the worker, and returns the rest of the
+    /// attachment.
     pub(crate) fn hand_over(&self, number: usize, attachment: Attachment) -> Device {
         let Attachment { device, queue } = attachment;
         let entry = &self.entries[number];
@@ -256,8 +257,8 @@ impl Paths {
         self.entries.iter().map(info).collect()
     }
 
-    /// Ends the threads. Waits for the worker, but no longer than [`CLOSE_WAIT`], and not for threads
-    /// that are connecting.
+    /// Ends the threads. Waits for the worker, but no longer than [`CLOSE_WAIT`], and not for
+    /// threads that are connecting.
     pub(crate) fn close(&self) {
         for entry in &self.entries {
             lock(&entry.status).is_closing = true;

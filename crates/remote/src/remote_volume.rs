@@ -30,9 +30,9 @@ pub struct RemoteVolume {
     write_cache: WriteCache,
 }
 
-/// Opens the disk that `spec` names as a volume. For a new volume every URL has to lead to a disk of the size
-/// that it says, and to the same. A restored volume is opened in the background: until a path is
-/// connected, it executes nothing.
+/// Opens the disk that `spec` names as a volume. For a new volume every URL has to lead to a disk
+/// of the size that it says, and to the same. A restored volume is opened in the background: until
+/// a path is connected, it executes nothing.
 ///
 /// # Errors
 /// If the settings are invalid, if memory or threads are missing, and, for a new volume, if a URL
@@ -147,8 +147,9 @@ impl Volume for RemoteVolume {
         self.paths.is_ready()
     }
 
-    /// What the other side said when the volume was created. After a restart of the program a cache is
-    /// advertised until the volume is created again, since hosts may connect before the other side does.
+    /// What the other side said when the volume was created. After a restart of the program a cache
+    /// is advertised until the volume is created again, since hosts may connect before the other
+    /// side does.
     fn write_cache(&self) -> WriteCache {
         self.write_cache
     }

@@ -1,7 +1,7 @@
 //! What the error of a command means for the request that it belongs to.
 //!
-//! Read first: NVM Express Base Specification, "Status Code"; SPC-5, "Sense key and additional sense
-//! code definitions".
+//! Read first: NVM Express Base Specification, "Status Code"; SPC-5, "Sense key and additional
+//! sense code definitions".
 
 use brp::wire::Status as BrpStatus;
 use initiator::CommandError;

@@ -252,8 +252,8 @@ impl Worker {
         }
     }
 
-    /// Fails what has waited too long, drops paths that do not answer, and looks after those that are
-    /// not used.
+    /// Fails what has waited too long, drops paths that do not answer, and looks after those that
+    /// are not used.
     fn check(&mut self, now: Instant) {
         self.next_check = now + (self.io_timeout / 16).clamp(CHECK_MIN, CHECK_MAX);
         for number in 0..self.lanes.len() {

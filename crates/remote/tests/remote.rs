@@ -157,8 +157,8 @@ impl Random {
     }
 }
 
-/// Does random operations, and compares every read with a model of what was written. Calls `between`
-/// before each.
+/// Does random operations, and compares every read with a model of what was written. Calls
+/// `between` before each.
 fn verify(
     driver: &mut Driver,
     random: &mut Random,

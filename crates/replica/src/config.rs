@@ -9,7 +9,8 @@ pub struct Config {
     pub epoch: Epoch,
     /// The member that serves the volume. It is in `in_sync`.
     pub primary: MemberId,
-    /// The members that have every acknowledged write, in ascending order: 1 to [`Config::MEMBERS_MAX`].
+    /// The members that have every acknowledged write, in ascending order: 1 to
+    /// [`Config::MEMBERS_MAX`].
     pub in_sync: Vec<MemberId>,
 }
 

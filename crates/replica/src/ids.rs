@@ -4,8 +4,8 @@ use std::time::Duration;
 
 /// One life of one node's copy of a volume.
 ///
-/// A node that restarts with empty memory takes a new `incarnation`, so it is another member, and no
-/// configuration that names the former one counts it as a copy.
+/// A node that restarts with empty memory takes a new `incarnation`, so it is another member, and
+/// no configuration that names the former one counts it as a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MemberId {
     /// The node, unique in the cluster.
@@ -59,7 +59,7 @@ pub struct StreamId {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Seq(pub u64);
 
-/// The number of a write among all writes of one primary's reign. The first is 1.
+/// The number of a write among all writes of one primary's term. The first is 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WriteNumber(pub u64);
 

@@ -4,8 +4,8 @@
 //! lease formula; Lin, Yang, Zhang, Zhou, "PacificA: Replication in Log-Based Distributed Storage
 //! Systems", MSR-TR-2008-25, whose configurations and leases it follows.
 //!
-//! A [`Member`] is one node's part in one volume. Its driver hands it requests of hosts, messages of
-//! other members, replies of the store of configurations, and ticks of a clock, and carries out
+//! A [`Member`] is one node's part in one volume. Its driver hands it requests of hosts, messages
+//! of other members, replies of the store of configurations, and ticks of a clock, and carries out
 //! the [`Output`]s. Bytes are in a [`Medium`]: the protocol moves them and does not look at them.
 //!
 //! This crate must not know sockets, clocks, threads, etcd or kinds of volume. No command of the

@@ -2,7 +2,8 @@
 
 use block::Extent;
 
-/// A write for which the copy has no memory. Blocks of it may be written; each is wholly old or wholly new.
+/// A write for which the copy has no memory. Blocks of it may be written; each is wholly old or
+/// wholly new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unwritten;
 

@@ -8,7 +8,7 @@ use crate::config::Config;
 use crate::ids::{HostRequest, LocalTime, MemberId, StoreRequestId};
 use crate::medium::Medium;
 use crate::message::{Beacon, Body, Envelope, HostReply, Output, Refusal, Report};
-use crate::primary::Reign;
+use crate::primary::PrimaryTerm;
 use crate::receiver::Receiver;
 use crate::settings::{InvalidSettings, Settings};
 use crate::stamps::Stamps;
@@ -22,7 +22,7 @@ pub struct Member<M: Medium> {
     base: Base<M>,
     store: StoreClient,
     receiver: Receiver,
-    reign: Option<Reign<M::Data>>,
+    term: Option<PrimaryTerm<M::Data>>,
     /// The last time when the primary was heard, or when it became primary. While this member is in
     /// sync, its promise not to take over lasts for [`Settings::grace`] from here.
     heard: LocalTime,
@@ -49,7 +49,7 @@ impl<M: Medium> Member<M> {
             },
             store: StoreClient::default(),
             receiver: Receiver::new(),
-            reign: None,
+            term: None,
             heard: now,
             last_report: None,
         })
@@ -72,20 +72,20 @@ impl<M: Medium> Member<M> {
 
     /// Whether a read would be executed now: this member is primary, and no other can be.
     pub fn serves_reads(&self, now: LocalTime) -> bool {
-        let reign = self.reign.as_ref().filter(|reign| reign.is_serving());
-        reign.is_some_and(|reign| reign.has_lease(&self.base, now, self.store.proposal()))
+        let term = self.term.as_ref().filter(|term| term.is_serving());
+        term.is_some_and(|term| term.has_lease(&self.base, now, self.store.proposal()))
     }
 
-    /// Until when reads may be served if nothing is handled before: as [`Self::serves_reads`]. The last time
-    /// of all if no other member holds a copy; `None` if this member does not serve.
+    /// Until when reads may be served if nothing is handled before: as [`Self::serves_reads`]. The
+    /// last time of all if no other member holds a copy; `None` if this member does not serve.
     pub fn serves_reads_until(&self) -> Option<LocalTime> {
-        let reign = self.reign.as_ref().filter(|reign| reign.is_serving())?;
-        reign.lease_end(&self.base, self.store.proposal())
+        let term = self.term.as_ref().filter(|term| term.is_serving())?;
+        term.lease_end(&self.base, self.store.proposal())
     }
 
     /// Whether this member is primary and executes writes.
     pub fn serves_writes(&self) -> bool {
-        self.reign.as_ref().is_some_and(Reign::is_serving)
+        self.term.as_ref().is_some_and(PrimaryTerm::is_serving)
     }
 
     /// What the driver is to do next.
@@ -96,10 +96,10 @@ impl<M: Medium> Member<M> {
     /// A host reads `extent`.
     pub fn handle_read(&mut self, now: LocalTime, request: HostRequest, extent: Extent) {
         let has_lease = self.serves_reads(now);
-        let result = self.check(extent).and_then(|()| match &mut self.reign {
+        let result = self.check(extent).and_then(|()| match &mut self.term {
             None => Err(self.not_primary()),
             Some(_) if !has_lease => Err(Refusal::NotReady),
-            Some(reign) => reign.handle_read(&mut self.base, request, extent),
+            Some(term) => term.handle_read(&mut self.base, request, extent),
         });
         self.refuse_if_failed(request, result);
     }
@@ -113,10 +113,10 @@ impl<M: Medium> Member<M> {
         data: &M::Data,
     ) {
         let is_allowed = self.base.allows_write(extent, data);
-        let result = match &mut self.reign {
+        let result = match &mut self.term {
             _ if !is_allowed => Err(Refusal::InvalidExtent),
             None => Err(self.not_primary()),
-            Some(reign) => reign.handle_write(&mut self.base, now, request, extent, data),
+            Some(term) => term.handle_write(&mut self.base, now, request, extent, data),
         };
         self.refuse_if_failed(request, result);
         self.advance(now);
@@ -159,10 +159,10 @@ impl<M: Medium> Member<M> {
     /// Time has passed. Everything that is due is done here.
     pub fn handle_tick(&mut self, now: LocalTime) {
         self.store.tick(&mut self.base, now);
-        if let Some(reign) = &mut self.reign {
-            reign.tick(&mut self.base, now, self.store.proposal());
+        if let Some(term) = &mut self.term {
+            term.tick(&mut self.base, now, self.store.proposal());
             if self.store.proposal().is_none()
-                && let Some(next) = reign.wanted(&self.base, now)
+                && let Some(next) = term.wanted(&self.base, now)
             {
                 self.store.propose(&mut self.base, now, next);
             }
@@ -198,7 +198,7 @@ impl<M: Medium> Member<M> {
 
     /// A message of this member's epoch.
     fn handle_current(&mut self, now: LocalTime, from: MemberId, body: Body<M::Data>) {
-        match (&mut self.reign, body) {
+        match (&mut self.term, body) {
             (None, Body::Entry(entry)) => {
                 let primary = self.base.config.as_ref().map(|config| config.primary);
                 if primary != Some(from) {
@@ -209,14 +209,14 @@ impl<M: Medium> Member<M> {
                     self.base.send(from, Body::EntryAck { stream, applied });
                 }
             }
-            (Some(reign), Body::BeaconAck { sent_at }) => {
-                reign.handle_beacon_ack(now, from, sent_at);
+            (Some(term), Body::BeaconAck { sent_at }) => {
+                term.handle_beacon_ack(now, from, sent_at);
             }
-            (Some(reign), Body::EntryAck { stream, applied }) => {
-                reign.handle_entry_ack(now, from, stream, applied);
+            (Some(term), Body::EntryAck { stream, applied }) => {
+                term.handle_entry_ack(now, from, stream, applied);
             }
-            (Some(reign), Body::Report(report)) if is_valid(&self.base.settings, &report) => {
-                reign.handle_report(now, from, report, self.store.proposal());
+            (Some(term), Body::Report(report)) if is_valid(&self.base.settings, &report) => {
+                term.handle_report(now, from, report, self.store.proposal());
             }
             _ => {}
         }
@@ -225,7 +225,7 @@ impl<M: Medium> Member<M> {
     fn handle_beacon(&mut self, now: LocalTime, beacon: &Beacon) {
         self.adopt(now, beacon.config.clone());
         let is_current = self.base.config.as_ref() == Some(&beacon.config);
-        if !is_current || self.reign.is_some() || !self.receiver.is_new(beacon) {
+        if !is_current || self.term.is_some() || !self.receiver.is_new(beacon) {
             return;
         }
         self.heard = now;
@@ -242,7 +242,7 @@ impl<M: Medium> Member<M> {
     /// Whether this member is in sync and has promised nothing to its primary any more.
     fn is_abandoned(&self, now: LocalTime) -> bool {
         let config = self.base.config.as_ref();
-        let is_secondary = self.reign.is_none() && config.is_some_and(|c| c.has(self.base.id));
+        let is_secondary = self.term.is_none() && config.is_some_and(|c| c.has(self.base.id));
         is_secondary && now.since(self.heard) > self.base.settings.grace()
     }
 
@@ -266,26 +266,26 @@ impl<M: Medium> Member<M> {
         if primary != former.as_ref().map(|config| config.primary) {
             self.heard = now;
         }
-        if !is_primary && let Some(reign) = self.reign.take() {
-            self.receiver.inherit(&self.base, reign.extents());
-            reign.end(&mut self.base);
+        if !is_primary && let Some(term) = self.term.take() {
+            self.receiver.inherit(&self.base, term.extents());
+            term.end(&mut self.base);
         }
         self.receiver.on_config(&mut self.base, former.as_ref());
         if !is_primary {
             return;
         }
-        if let Some(reign) = &mut self.reign {
-            reign.on_config(&mut self.base, now);
+        if let Some(term) = &mut self.term {
+            term.on_config(&mut self.base, now);
         } else {
             let config = self.base.config.as_ref();
-            self.reign = config.map(|config| Reign::new(config, now));
+            self.term = config.map(|config| PrimaryTerm::new(config, now));
         }
     }
 
     fn advance(&mut self, now: LocalTime) {
-        if let Some(reign) = &mut self.reign {
-            reign.advance(&mut self.base, now, self.receiver.inherited());
-            if reign.is_serving() {
+        if let Some(term) = &mut self.term {
+            term.advance(&mut self.base, now, self.receiver.inherited());
+            if term.is_serving() {
                 self.receiver.on_reconciled();
             }
         }

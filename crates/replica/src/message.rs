@@ -151,8 +151,8 @@ pub enum Refusal {
     /// The extent is empty, longer than [`crate::Settings::piece_blocks`] or beyond the volume, or
     /// has another length than its data.
     InvalidExtent,
-    /// The primary's copy has no memory for the write. Each of its blocks holds old or new contents, the same
-    /// in every member in sync.
+    /// The primary's copy has no memory for the write. Each of its blocks holds old or new
+    /// contents, the same in every member in sync.
     NoMemory,
     /// The member was primary and is not any more. A write may or may not have been executed.
     Deposed,

@@ -20,7 +20,7 @@ use crate::peer::Peer;
 /// ```text
 ///  Reports ── every secondary has reported ──► Rewriting ── all is written ──► Serving
 /// ```
-pub(crate) struct Reign<D> {
+pub(crate) struct PrimaryTerm<D> {
     phase: Phase,
     peers: Vec<Peer<D>>,
     /// In ascending order of their numbers.
@@ -56,7 +56,7 @@ struct WaitingRead<D> {
     data: D,
 }
 
-impl<D: Clone> Reign<D> {
+impl<D: Clone> PrimaryTerm<D> {
     pub fn new(config: &Config, now: LocalTime) -> Self {
         Self {
             phase: Phase::Reports,
@@ -78,8 +78,8 @@ impl<D: Clone> Reign<D> {
         self.writes.iter().map(|write| write.extent)
     }
 
-    /// Writes `data` to the own copy and sends them to the peers. If the own copy has no memory, the blocks
-    /// may hold old or new contents here, so what they hold is sent instead.
+    /// Writes `data` to the own copy and sends them to the peers. If the own copy has no memory,
+    /// the blocks may hold old or new contents here, so what they hold is sent instead.
     fn write<M: Medium<Data = D>>(
         &mut self,
         base: &mut Base<M>,
@@ -167,7 +167,7 @@ impl<D: Clone> Reign<D> {
         }
     }
 
-    /// The reign is over: nobody learns any more whether the writes in flight will last.
+    /// The term is over: nobody learns any more whether the writes in flight will last.
     pub fn end<M: Medium<Data = D>>(self, base: &mut Base<M>) {
         let writes = self.writes.iter().filter_map(|write| write.request);
         for request in writes.chain(self.reads.iter().map(|read| read.request)) {

@@ -23,8 +23,8 @@ use crate::unsettled::Unsettled;
 pub(crate) struct Receiver {
     stream: StreamId,
     applied: Seq,
-    /// Writes and pieces of this stream that are not known to be settled. A piece may contain a write
-    /// that is in flight.
+    /// Writes and pieces of this stream that are not known to be settled. A piece may contain a
+    /// write that is in flight.
     recent: VecDeque<(Seq, Extent)>,
     /// What was unsettled in earlier streams and reigns.
     inherited: Unsettled,
@@ -162,8 +162,8 @@ impl Receiver {
         self.recent.len() < base.settings.stream_max()
     }
 
-    /// Executes the next entry. If the copy has no memory for it, the entry waits to be sent again, and its
-    /// blocks may differ from the primary's until then.
+    /// Executes the next entry. If the copy has no memory for it, the entry waits to be sent again,
+    /// and its blocks may differ from the primary's until then.
     fn execute<M: Medium>(
         &mut self,
         base: &mut Base<M>,

@@ -20,7 +20,7 @@ pub(crate) struct Sender<D> {
 
 struct Queued<D> {
     seq: Seq,
-    /// The last write of the reign when the entry was made.
+    /// The last write of the term when the entry was made.
     through: WriteNumber,
     body: EntryBody<D>,
 }

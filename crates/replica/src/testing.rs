@@ -89,8 +89,8 @@ pub fn packets(mut input: &[u8]) -> Vec<Result<Packet, WireError>> {
     packets
 }
 
-/// The fuzz target `replica_frames`: a node receives any frames. What it decodes is the same after it was
-/// encoded, and a secondary that handles the messages keeps its bounds.
+/// The fuzz target `replica_frames`: a node receives any frames. What it decodes is the same after
+/// it was encoded, and a secondary that handles the messages keeps its bounds.
 pub fn frames(input: &[u8]) {
     let id = |node| MemberId {
         node,

@@ -1,7 +1,7 @@
 //! What nodes send each other, as bytes.
 //!
-//! Read first: `docs/design/0029-replication.md`, "Frames", which has the byte maps. All integers are
-//! little-endian.
+//! Read first: `docs/design/0029-replication.md`, "Frames", which has the byte maps. All integers
+//! are little-endian.
 
 mod command;
 mod config;

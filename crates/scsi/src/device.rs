@@ -215,7 +215,8 @@ impl Device {
         self.luns_changed(lun);
     }
 
-    /// Establishes a unit attention for nexuses that see or saw `changed`, at each of their logical units.
+    /// Establishes a unit attention for nexuses that see or saw `changed`, at each of their logical
+    /// units.
     fn luns_changed(&mut self, changed: Lun) {
         let all: Vec<Lun> = self.units.keys().copied().collect();
         for nexus in self.nexuses.values_mut() {
@@ -349,8 +350,8 @@ impl Device {
         seen
     }
 
-    /// LOGICAL UNIT RESET by `by` at its LUN. Returns false if the LUN does not exist. The transport of `by` itself
-    /// aborts that nexus's own commands.
+    /// LOGICAL UNIT RESET by `by` at its LUN. Returns false if the LUN does not exist. The
+    /// transport of `by` itself aborts that nexus's own commands.
     pub fn reset_unit(&mut self, by: NexusId, lun: Lun) -> bool {
         let Some(lun) = self.device_lun(by, lun) else {
             return false;

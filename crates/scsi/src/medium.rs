@@ -311,8 +311,9 @@ fn parse_verify(
     }
 }
 
-/// A volume need not have room in memory for all blocks that an initiator wants to have there: of many, the first are
-/// fetched, as many as one READ moves. GOOD instead of CONDITION MET says that others may not be there.
+/// A volume need not have room in memory for all blocks that an initiator wants to have there: of
+/// many, the first are fetched, as many as one READ moves. GOOD instead of CONDITION MET says that
+/// others may not be there.
 fn parse_pre_fetch(extent: Extent, geometry: Geometry) -> Result<Medium, Sense> {
     let extent = to_the_end(extent, geometry)?;
     let blocks_max = TRANSFER_LEN_BYTES_MAX >> geometry.block_size.shift();

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use attacks::Attackers;
 
-/// The least number of times that each attack is made, with another key each time. More take minutes
-/// against a portal of an emulated machine.
+/// The least number of times that each attack is made, with another key each time. More take
+/// minutes against a portal of an emulated machine.
 const ROUNDS_MIN: u32 = 2;
 
 fn main() -> Result<(), Box<dyn Error>> {

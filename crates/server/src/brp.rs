@@ -9,8 +9,9 @@
 //!                     └──────────► (none) ◄────────┘
 //! ```
 //!
-//! The record of an attached session is with its connection, which hands it back in its own turn. So a login that resumes the
-//! session gets the record when nothing that came through the old connection is executed any more (BRP-28).
+//! The record of an attached session is with its connection, which hands it back in its own turn.
+//! So a login that resumes the session gets the record when nothing that came through the old
+//! connection is executed any more (BRP-28).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -72,7 +73,8 @@ impl Member {
         })
     }
 
-    /// A number that moves when the results of [`Self::standing`] or [`Self::access`] may have changed.
+    /// A number that moves when the results of [`Self::standing`] or [`Self::access`] may have
+    /// changed.
     pub(crate) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }

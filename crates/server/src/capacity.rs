@@ -13,8 +13,8 @@ pub struct Capacity {
     pub used_bytes: u64,
     /// The number of writes that failed because too little was free.
     pub failed_writes: u64,
-    /// The number of connections that were rejected because too little was free, or had not logged in and made
-    /// room for others.
+    /// The number of connections that were rejected because too little was free, or had not logged
+    /// in and made room for others.
     pub rejected_connections: u64,
     /// What one idle connection costs, with a queue of 128 entries.
     pub connection_idle_bytes: u64,

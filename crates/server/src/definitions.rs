@@ -331,8 +331,8 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// Which targets are reached through it, by the protocol of their names; `None` for NFS, through which
-    /// shares are reached.
+    /// Which targets are reached through it, by the protocol of their names; `None` for NFS,
+    /// through which shares are reached.
     pub const fn protocol(self) -> Option<Protocol> {
         match self {
             Self::NvmeTcp | Self::NvmeRdma | Self::Brp | Self::BrpRdma => Some(Protocol::Nvme),

@@ -142,8 +142,8 @@ pub struct RdmaInfo {
 }
 
 /// A session: a host connected to a target through a portal. For NVMe this is a controller with all
-/// its queues, for iSCSI a session with all its connections. For NFS it is one connection of a client,
-/// which may use several shares.
+/// its queues, for iSCSI a session with all its connections. For NFS it is one connection of a
+/// client, which may use several shares.
 #[derive(Clone, Debug)]
 pub struct SessionInfo {
     /// Its number, never used twice while the server runs.

@@ -252,8 +252,8 @@ impl NfsClients {
         clients.remember_hosts(now, noted.hosts);
     }
 
-    /// Waits for records that are others than those with this number, at most for a while. `None` at the end, once these are
-    /// saved.
+    /// Waits for records that are others than those with this number, at most for a while. `None`
+    /// at the end, once these are saved.
     pub(crate) fn wait_for_records(&self, saved: u64) -> Option<(u64, Noted)> {
         let mut clients = lock(&self.clients);
         loop {
@@ -284,7 +284,8 @@ impl NfsClients {
         self.was_saved.notify_all();
     }
 
-    /// Waits until the records are saved as they are now, if a thread saves them, for a bounded time.
+    /// Waits until the records are saved as they are now, if a thread saves them, for a bounded
+    /// time.
     pub(crate) fn settle_records(&self) {
         let number = lock(&self.clients).records_number();
         let is_behind = |saved: &mut Option<u64>| saved.is_some_and(|saved| saved < number);
@@ -314,7 +315,8 @@ impl NfsClients {
     }
 }
 
-/// How long a call waits for records of clients to be saved. Then the disk is so slow that the client would ask again.
+/// How long a call waits for records of clients to be saved. Then the disk is so slow that the
+/// client would ask again.
 const SETTLE_WITHIN: Duration = Duration::from_secs(10);
 
 /// Which client has mounted what, for `showmount -a`, oldest first. It is a hint: clients need not

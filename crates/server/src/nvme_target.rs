@@ -125,8 +125,8 @@ impl NvmeTarget {
     }
 
     /// What a host of another protocol with this access sees of a namespace now.
-    pub(crate) fn guest_view(&self, access: Access, nsid: Nsid) -> Option<Found<Permit>> {
-        self.found(nsid, |subsystem| subsystem.guest_permit(access, nsid))
+    pub(crate) fn foreign_view(&self, access: Access, nsid: Nsid) -> Option<Found<Permit>> {
+        self.found(nsid, |subsystem| subsystem.foreign_permit(access, nsid))
     }
 
     fn found(

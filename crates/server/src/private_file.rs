@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 const MODE: u32 = 0o600;
 
-/// Replaces a file, which its owner alone may read, as a whole: a reader finds the old bytes or the new ones, also after a
-/// loss of power. The new ones are on stable storage when this returns.
+/// Replaces a file, which its owner alone may read, as a whole: a reader finds the old bytes or the
+/// new ones, also after a loss of power. The new ones are on stable storage when this returns.
 pub fn replace_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut new = path.as_os_str().to_owned();
     new.push(".new");

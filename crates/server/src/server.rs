@@ -37,17 +37,18 @@ mod threads;
 mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use ::nfs::Carrier;
+use ::nfs::IpProtocol;
 use ::nvme::controller::OpenError;
 use block::{Access, HostIdentity};
 use net::{ReactorHandle, ReactorOptions, Reactors, Threads};
 use uuid::Uuid;
-use volume::{Budget, Charge, HostMemory, Lanes, Relay};
+use volume::{Budget, Charge, HostMemory, LaneRegistry, Relay};
 
 use crate::access::is_told;
 use crate::capacity::{self, Capacity};
@@ -95,13 +96,14 @@ pub struct ServerConfig {
     /// Threads per address where RDMA is served in software; half as many as cores, at most 4, if
     /// absent.
     pub rdma_threads: Option<u16>,
-    /// The folder in which mirrors record which members are in sync; it is created. Without one, mirrors
-    /// that are restored start as new ones.
+    /// The folder in which mirrors record which members are in sync; it is created. Without one,
+    /// mirrors that are restored start as new ones.
     pub mirror_records: Option<PathBuf>,
-    /// The file in which clients of NFS are noted that may hold state, so that they alone may reclaim it after a
-    /// restart. Without one, nothing is reclaimed.
+    /// The file in which clients of NFS are noted that may hold state, so that they alone may
+    /// reclaim it after a restart. Without one, nothing is reclaimed.
     pub nfs_client_records: Option<PathBuf>,
-    /// The Unix socket of the portmapper (rpcbind), with which NFS portals are registered; without one, they are not.
+    /// The Unix socket of the portmapper (rpcbind), with which NFS portals are registered; without
+    /// one, they are not.
     pub portmapper: Option<PathBuf>,
     /// Whether software RDMA sends packets one by one, without segmentation offload (GSO).
     pub rdma_gso_off: bool,
@@ -147,7 +149,7 @@ struct Core {
     /// Where volumes report completions.
     relay: Arc<Relay>,
     /// Where volumes drive their files in the reactors' threads.
-    lanes: Arc<Lanes>,
+    lanes: Arc<LaneRegistry>,
     threads: ThreadTotals,
     /// The number of connections that were rejected because too little of the budget was free.
     rejected_connections: AtomicU64,
@@ -204,16 +206,9 @@ impl Server {
         let budget_bytes = config.memory_bytes;
         let budget_bytes = budget_bytes.unwrap_or_else(|| host.default_budget_bytes());
         let budget = Arc::new(Budget::for_host(budget_bytes, &host));
-        let threads = match config.cores {
-            Cores::All => {
-                Threads::Count(std::thread::available_parallelism().map_or(1, usize::from))
-            }
-            Cores::Count(count) => Threads::Count(count),
-            Cores::Pinned(cores) => Threads::Pinned(cores),
-        };
-        let lanes = Arc::<Lanes>::default();
+        let lanes = Arc::<LaneRegistry>::default();
         let reactors = Reactors::start(ReactorOptions {
-            threads,
+            threads: threads(config.cores),
             lanes: Some(Arc::clone(&lanes) as _),
             budget: Arc::clone(&budget),
             ..ReactorOptions::default()
@@ -248,16 +243,7 @@ impl Server {
             portmapper: Portmapper::start(config.portmapper).map_err(StartError::Portmapper)?,
             handle,
         });
-        let of_names = Arc::downgrade(&core);
-        let client_names = NameThread::start(
-            Arc::clone(&core.client_names),
-            Box::new(client_names::by_system),
-            Box::new(move || {
-                if let Some(core) = of_names.upgrade() {
-                    core.publish_shares(&core.state());
-                }
-            }),
-        );
+        let client_names = find_client_names(&core);
         Ok(Self {
             shared: Arc::new(Shared {
                 core,
@@ -325,8 +311,8 @@ impl Server {
     }
 
     /// Waits until no thread executes commands any more by what was true before this call. What was
-    /// taken from hosts is then theirs no longer. Called without locks, since threads in their turns
-    /// may wait for these.
+    /// taken from hosts is then theirs no longer. Called without locks, since threads in their
+    /// turns may wait for these.
     ///
     /// # Errors
     /// [`ServerError::Unfinished`] if a thread does not end its turn within [`FINISH_TURNS_MAX`].
@@ -348,6 +334,28 @@ impl Server {
     fn state(&self) -> MutexGuard<'_, State> {
         self.core().state()
     }
+}
+
+fn threads(cores: Cores) -> Threads {
+    match cores {
+        Cores::All => Threads::Count(std::thread::available_parallelism().map_or(1, usize::from)),
+        Cores::Count(count) => Threads::Count(count),
+        Cores::Pinned(cores) => Threads::Pinned(cores),
+    }
+}
+
+/// Starts the thread that finds the addresses of clients that shares name.
+fn find_client_names(core: &Arc<Core>) -> io::Result<NameThread> {
+    let weak = Arc::downgrade(core);
+    NameThread::start(
+        Arc::clone(&core.client_names),
+        Box::new(client_names::by_system),
+        Box::new(move || {
+            if let Some(core) = weak.upgrade() {
+                core.publish_shares(&core.state());
+            }
+        }),
+    )
 }
 
 impl Drop for Shared {
@@ -379,8 +387,8 @@ impl Core {
         }
     }
 
-    /// What the host `who` has to prove over NVMe: first as the host of the name that it gives, then
-    /// as one that is identified by its address.
+    /// What the host `who` has to prove over NVMe: first as the host of the name that it gives,
+    /// then as one that is identified by its address.
     fn dhchap(&self, who: HostIdentity<'_>) -> Option<Arc<DhChapDefinition>> {
         let state = self.state();
         let by_name = who
@@ -451,12 +459,12 @@ impl Core {
         self.publish_to_nvme(state);
         let portals = state.portals.keys();
         let nfs = portals.filter_map(|portal| {
-            let carrier = match portal.transport {
-                Transport::Nfs => Carrier::Tcp,
-                Transport::NfsUdp => Carrier::Udp,
+            let protocol = match portal.transport {
+                Transport::Nfs => IpProtocol::Tcp,
+                Transport::NfsUdp => IpProtocol::Udp,
                 _ => return None,
             };
-            Some((carrier, portal.address))
+            Some((protocol, portal.address))
         });
         self.portmapper.register(nfs);
         let groups = state.iscsi_groups();
@@ -513,8 +521,8 @@ impl State {
     }
 }
 
-/// Checks that `targets`, `shares` and `portals` may exist together: a target without a host list, or
-/// a share without a client list, is not offered through a portal that other machines can reach.
+/// Checks that `targets`, `shares` and `portals` may exist together: a target without a host list,
+/// or a share without a client list, is not offered through a portal that other machines can reach.
 pub fn check_exposure<'a>(
     targets: impl Iterator<Item = &'a TargetDefinition>,
     shares: impl Iterator<Item = &'a ShareDefinition>,

@@ -24,8 +24,8 @@ pub struct Statistics<K, const N: usize> {
     of: PhantomData<K>,
 }
 
-/// Counters of operations on volumes. Operations of NFS that read, write or commit files are counted
-/// beside them.
+/// Counters of operations on volumes. Operations of NFS that read, write or commit files are
+/// counted beside them.
 pub type IoStatistics = Statistics<OpKind, { OpKind::ALL.len() }>;
 
 /// Counters of the procedures of NFS and MOUNT.

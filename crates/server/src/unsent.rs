@@ -1,5 +1,5 @@
-//! Operations whose replies are not sent yet. Connections of all protocols use this on the data path,
-//! where it takes no lock.
+//! Operations whose replies are not sent yet. Connections of all protocols use this on the data
+//! path, where it takes no lock.
 
 use std::time::{Duration, Instant};
 

@@ -16,17 +16,17 @@ pub(crate) struct Views<K, P> {
     entries: Vec<Entry<K, P>>,
     /// The index of the entry used last: most connections use one volume.
     last: usize,
-    regions: Regions,
+    sources: Sources,
     unsent: Unsent<K>,
-    /// The totals to which all counters belong, besides the volume's: of the portal, the thread, the
-    /// session and the target.
+    /// The totals to which all counters belong, besides the volume's: of the portal, the thread,
+    /// the session and the target.
     sums: Vec<Arc<Totals>>,
 }
 
 /// A volume as of its last look-up.
 pub(crate) struct Entry<K, P> {
     pub(crate) key: K,
-    pub(crate) region: SourceId,
+    pub(crate) source: SourceId,
     pub(crate) volume: Arc<dyn Volume>,
     /// Whether bytes may be sent from where they lie in the volume.
     pub(crate) is_pinned: bool,
@@ -46,7 +46,7 @@ pub(crate) struct Found<P> {
 /// The volumes that placements can refer to. A number is never used for another volume. A removed
 /// volume is kept until nothing is waiting to be sent from it.
 #[derive(Default)]
-struct Regions {
+struct Sources {
     last: u32,
     retired: Vec<(SourceId, Arc<dyn Volume>)>,
 }
@@ -68,7 +68,7 @@ impl<K: Copy + Ord, P> Views<K, P> {
         Self {
             entries: Vec::new(),
             last: 0,
-            regions: Regions::default(),
+            sources: Sources::default(),
             unsent: Unsent::default(),
             sums,
         }
@@ -104,10 +104,10 @@ impl<K: Copy + Ord, P> Views<K, P> {
         for totals in self.sums.iter().chain(&found.totals) {
             totals.enter(&counters);
         }
-        self.regions.last += 1;
+        self.sources.last += 1;
         Entry {
             key,
-            region: SourceId(self.regions.last),
+            source: SourceId(self.sources.last),
             is_pinned: found.volume.pinned().is_some(),
             volume: found.volume,
             part: found.part,
@@ -127,7 +127,7 @@ impl<K: Copy + Ord, P> Views<K, P> {
                 }
                 _ => {
                     self.leave(&entry);
-                    self.regions.retired.push((entry.region, entry.volume));
+                    self.sources.retired.push((entry.source, entry.volume));
                 }
             }
         }
@@ -164,20 +164,20 @@ impl<K: Copy + Ord, P> Views<K, P> {
 
     /// Nothing is waiting to be sent any more.
     pub(crate) fn handle_drained(&mut self) {
-        self.regions.retired.clear();
+        self.sources.retired.clear();
     }
 
-    /// The volume of a region, unless it was removed.
-    pub(crate) fn of_region(&self, region: SourceId) -> Option<&Entry<K, P>> {
-        let is_it = |entry: &&Entry<K, P>| entry.region == region;
+    /// The volume of a source, unless it was removed.
+    pub(crate) fn of_source(&self, source: SourceId) -> Option<&Entry<K, P>> {
+        let is_it = |entry: &&Entry<K, P>| entry.source == source;
         let last = self.entries.get(self.last).filter(is_it);
         last.or_else(|| self.entries.iter().find(is_it))
     }
 
     /// The memory behind a placement.
-    pub(crate) fn memory(&self, region: SourceId) -> Option<&dyn Pinned> {
-        let retired = || self.regions.retired.iter().find(|(id, _)| *id == region);
-        match self.of_region(region) {
+    pub(crate) fn memory(&self, source: SourceId) -> Option<&dyn Pinned> {
+        let retired = || self.sources.retired.iter().find(|(id, _)| *id == source);
+        match self.of_source(source) {
             Some(view) => view.volume.pinned(),
             None => retired().and_then(|(_, volume)| volume.pinned()),
         }

@@ -1,8 +1,8 @@
 //! Threads that execute calls of one share whose tree waits for storage.
 //!
-//! Each share has its own, so that a slow disk delays no other share. They start when calls wait for
-//! one, at most [`THREADS_MAX`], and end when they have had nothing to do for a while. The queue is
-//! bounded by the calls that connections may have waiting.
+//! Each share has its own, so that a slow disk delays no other share. They start when calls wait
+//! for one, at most [`THREADS_MAX`], and end when they have had nothing to do for a while. The
+//! queue is bounded by the calls that connections may have waiting.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -101,7 +101,8 @@ impl Fixture {
         held
     }
 
-    /// Reads all of a volume, the end first: a cache holds the end, and has to evict it for the rest.
+    /// Reads all of a volume, the end first: a cache holds the end, and has to evict it for the
+    /// rest.
     fn assert_holds(&mut self, expected: &[u8]) {
         for (number, bytes) in expected.chunks(128 * 512).enumerate().rev() {
             let lba = number as u64 * 128;

@@ -1,5 +1,5 @@
-//! A volume of each kind over each protocol that our initiators speak, compared with a vector; over iSER,
-//! which they do not, in `iser/kinds.rs`.
+//! A volume of each kind over each protocol that our initiators speak, compared with a vector; over
+//! iSER, which they do not, in `iser/kinds.rs`.
 
 mod each_kind;
 mod fixture;

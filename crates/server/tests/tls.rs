@@ -355,7 +355,8 @@ fn our_host_replaces_its_generated_key_while_it_is_connected() {
     }
 }
 
-/// A connection by TLS with this key, after the handshake; `None` if the server does not accept the key.
+/// A connection by TLS with this key, after the handshake; `None` if the server does not accept the
+/// key.
 fn secured(address: SocketAddr, key: &TlsKey) -> Option<(TcpStream, tls::Records)> {
     let provider = tls::Provider::load().expect("OpenSSL 3 is installed where tests run");
     let mut output = Vec::new();
@@ -528,8 +529,8 @@ const HALF_OPEN_TIME: Duration = Duration::from_secs(10);
 /// What 1200 handshakes may take, of both sides.
 const HALF_OPEN_MEMORY_MAX_BYTES: u64 = 192 * MIB;
 
-/// 600 connections of each address. Half of them send the start of a record of 16 KiB, the others a genuine first
-/// message, and nothing else.
+/// 600 connections of each address. Half of them send the start of a record of 16 KiB, the others a
+/// genuine first message, and nothing else.
 fn half_open(fixture: &Fixture, sources: [Ipv4Addr; 2]) -> Vec<TcpStream> {
     let hello = hello();
     let connections = sources

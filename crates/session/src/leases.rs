@@ -70,8 +70,9 @@ enum LeaseStage {
 pub enum Admitted {
     /// Execute and complete: the command holds no lease.
     Now,
-    /// Execute, and complete as soon as [`Leases::settle`] allows, but not before the instant if there is one. Bytes of
-    /// the volume must be copied, since they may leave memory when the lease ends.
+    /// Execute, and complete as soon as [`Leases::settle`] allows, but not before the instant if
+    /// there is one. Bytes of the volume must be copied, since they may leave memory when the lease
+    /// ends.
     Leased(Option<Instant>),
     /// Execute, but do not complete before this instant.
     NotBefore(Instant),

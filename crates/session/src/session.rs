@@ -19,15 +19,16 @@ pub trait Session {
     fn wants_transmit(&self) -> bool;
 
     /// Whether no command is in progress: none waits for data, none is held back, and every reply
-    /// was added to the output. By default, a session's commands are done as soon as it has nothing to
-    /// send.
+    /// was added to the output. By default, a session's commands are done as soon as it has nothing
+    /// to send.
     fn is_idle(&self) -> bool {
         !self.wants_transmit()
     }
 
     /// Whether a draining runtime may close the connection now. It asks after each turn from the
-    /// beginning of the drain on. A session that is idle may have to wait for other connections of its
-    /// host, the commands of which its end would end; it is woken when it need not wait any more.
+    /// beginning of the drain on. A session that is idle may have to wait for other connections of
+    /// its host, the commands of which its end would end; it is woken when it need not wait any
+    /// more.
     #[expect(unused_variables, reason = "most sessions wait for no other")]
     fn may_close(&mut self, backend: &mut Self::Backend) -> bool {
         self.is_idle()

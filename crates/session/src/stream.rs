@@ -16,8 +16,8 @@ pub trait StreamSession: Session {
     /// [`handle_bytes`](Self::handle_bytes). A session that answers many short commands receives
     /// few at a time, so that its peer can continue with the first replies while the session builds
     /// the next ones. A session returns 0, and so takes nothing, only while
-    /// [`wants_transmit`](Session::wants_transmit) returns true, or until other threads, which execute
-    /// its commands, wake it.
+    /// [`wants_transmit`](Session::wants_transmit) returns true, or until other threads, which
+    /// execute its commands, wake it.
     fn turn_bytes(&self) -> usize {
         usize::MAX
     }

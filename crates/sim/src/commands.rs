@@ -341,7 +341,8 @@ fn iscsi_by_r2t() -> Box<dyn FnMut()> {
         for r2t in r2ts {
             assert_eq!(r2t[0], response::R2T);
             it.out.consume(it.out.len_bytes());
-            // Data-Out has Initiator Task Tag, Target Transfer Tag and Buffer Offset at the same places.
+            // Data-Out has Initiator Task Tag, Target Transfer Tag and Buffer Offset at the same
+            // places.
             let bhs = &mut data[ISER_HEADER_LEN..];
             bhs[16..24].copy_from_slice(&r2t[16..24]);
             bhs[40..44].copy_from_slice(&r2t[40..44]);
@@ -370,11 +371,11 @@ fn renumber(message: &mut [u8], number: u32) {
 
 fn iser(is_read: bool) -> Box<dyn FnMut()> {
     let target = TestTarget::over(vec![volume()], Vec::new());
-    let mut bed = IserBed::new(&target, &[0x80, 0, 0, 0], TargetConfig::default());
+    let mut fixture = IserBed::new(&target, &[0x80, 0, 0, 0], TargetConfig::default());
     let mut initiator = IserInitiator::default();
     let login = initiator.login(&IserInitiator::KEYS);
-    bed.send(&login).expect("a sensible login");
-    bed.backend.clear_attention();
+    fixture.send(&login).expect("a sensible login");
+    fixture.backend.clear_attention();
     let mut out = OneBuffer::default();
     let buffer = Some(Tag { stag: 5, base: 0 });
     let tags = if is_read {
@@ -393,7 +394,7 @@ fn iser(is_read: bool) -> Box<dyn FnMut()> {
             backend,
             now,
             ..
-        } = &mut bed;
+        } = &mut fixture;
         session
             .handle_message(*now, &message, None, backend)
             .expect("a good message");

@@ -110,7 +110,8 @@ impl Host {
         }
     }
 
-    /// The network breaks for this host: the outcomes of writes in flight are unknown, unless its path goes on.
+    /// The network breaks for this host: the outcomes of writes in flight are unknown, unless its
+    /// path goes on.
     pub(crate) fn cut(&mut self, now: Instant, model: &mut Model) {
         let Some(mut path) = self.path.take() else {
             return;
@@ -219,7 +220,8 @@ impl Host {
 const SWAP: u32 = 10;
 const FLUSH: u32 = 11;
 
-/// What a compare-and-write expects of each block: mostly what was written last, sometimes what nobody has written.
+/// What a compare-and-write expects of each block: mostly what was written last, sometimes what
+/// nobody has written.
 fn guess(extent: Extent, rng: &mut SmallRng, model: &Model) -> Vec<u64> {
     if rng.random_bool(0.1) {
         return lbas(extent).map(|_| NEVER_WRITTEN).collect();

@@ -41,8 +41,8 @@ pub(crate) struct Model {
     reads: BTreeSet<ReadId>,
     /// The last flush that was acknowledged, by its begin.
     flushed: Option<ReadId>,
-    /// Blocks with the marks that a compare-and-write has found and replaced. As each mark is written once, no other
-    /// one can find it.
+    /// Blocks with the marks that a compare-and-write has found and replaced. As each mark is
+    /// written once, no other one can find it.
     swapped: BTreeSet<(u64, u64)>,
 }
 
@@ -177,7 +177,8 @@ impl Model {
         }
     }
 
-    /// A compare-and-write succeeded: at one moment while it was in flight, its blocks held what it expected.
+    /// A compare-and-write succeeded: at one moment while it was in flight, its blocks held what it
+    /// expected.
     ///
     /// # Panics
     /// If a block cannot have held that, or another compare-and-write has found the same.
@@ -204,7 +205,8 @@ impl Model {
     /// A compare-and-write found something else than it expected: it has written nothing.
     ///
     /// # Panics
-    /// If its blocks held what it expected all the time, or a read has returned what it was to write.
+    /// If its blocks held what it expected all the time, or a read has returned what it was to
+    /// write.
     pub(crate) fn withdraw_swap(&mut self, swap: &Swap) {
         let WriteId(begun) = swap.write;
         let mut may_differ = false;
@@ -240,8 +242,9 @@ impl Model {
         }
     }
 
-    /// Checks a block as the last flush has made it durable, or a later one that was not acknowledged: it holds no older
-    /// write than the one that was acknowledged when the flush began.
+    /// Checks a block as the last flush has made it durable, or a later one that was not
+    /// acknowledged: it holds no older write than the one that was acknowledged when the flush
+    /// began.
     ///
     /// # Panics
     /// If it does.
@@ -256,7 +259,8 @@ pub(crate) fn lbas(extent: Extent) -> std::ops::Range<u64> {
     extent.lba.0..extent.lba.0 + extent.blocks.0
 }
 
-/// Fills a block with `mark`, of which [`ZEROS`] is zeros, so that a block torn anywhere or put at another place is noticed.
+/// Fills a block with `mark`, of which [`ZEROS`] is zeros, so that a block torn anywhere or put at
+/// another place is noticed.
 pub(crate) fn fill(lba: Lba, mark: u64, block: &mut [u8]) {
     if mark == ZEROS {
         block.fill(0);

@@ -1,8 +1,8 @@
 //! What a client offers in its first message, and the proof that it has one of our keys.
 //!
 //! The proof (the binder) is checked here, before OpenSSL gets the message: strangers never reach a
-//! library in C, nor do they make it allocate. It also tells which key a host uses where several have
-//! the same identity: two while a key is being changed, and the two derivations.
+//! library in C, nor do they make it allocate. It also tells which key a host uses where several
+//! have the same identity: two while a key is being changed, and the two derivations.
 //!
 //! Read first: RFC 8446, 4.1.2 "Client Hello", 4.2.11 "Pre-Shared Key Extension".
 
@@ -79,8 +79,8 @@ impl<'a> ClientHello<'a> {
     }
 }
 
-/// The contents of the extension; the outer `None` for an invalid message, the inner one if it has no
-/// such extension.
+/// The contents of the extension; the outer `None` for an invalid message, the inner one if it has
+/// no such extension.
 #[expect(
     clippy::option_option,
     reason = "two outcomes that callers name differently"

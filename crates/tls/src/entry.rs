@@ -158,13 +158,14 @@ impl Entry {
         }
     }
 
-    /// How many bytes to receive at most before the next call of [`handle_bytes`](Self::handle_bytes).
+    /// How many bytes to receive at most before the next call of
+    /// [`handle_bytes`](Self::handle_bytes).
     pub fn wanted_bytes(&self) -> usize {
         self.reader.wanted_bytes()
     }
 
-    /// Takes all of `input`, which is at most [`wanted_bytes`](Self::wanted_bytes) long, and appends
-    /// what is to be sent to `output`, after an error, too.
+    /// Takes all of `input`, which is at most [`wanted_bytes`](Self::wanted_bytes) long, and
+    /// appends what is to be sent to `output`, after an error, too.
     pub fn handle_bytes(
         &mut self,
         input: &[u8],

@@ -7,8 +7,8 @@ use std::str::FromStr;
 
 use crate::suite::Suite;
 
-/// A PSK identity: `NVMe0R01 HOSTNQN SUBNQN`, `NVMe1R01 HOSTNQN SUBNQN DIGEST`, or `NVMe1G01` with the same
-/// parts.
+/// A PSK identity: `NVMe0R01 HOSTNQN SUBNQN`, `NVMe1R01 HOSTNQN SUBNQN DIGEST`, or `NVMe1G01` with
+/// the same parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Its version.

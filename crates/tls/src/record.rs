@@ -2,8 +2,8 @@
 //!
 //! Read first: RFC 8446, 5 "Record Protocol", 4.6.3 "Key and Initialization Vector Update".
 //!
-//! Received records are decrypted in place. Records to send are filled by the caller with one copy and
-//! encrypted in place.
+//! Received records are decrypted in place. Records to send are filled by the caller with one copy
+//! and encrypted in place.
 
 mod output;
 
@@ -76,8 +76,8 @@ pub struct Records {
     updates: Updates,
 }
 
-/// Whether this side begins key updates. A host does, since Linux's hosts end a connection in which they
-/// receive one, and every target knows what to do.
+/// Whether this side begins key updates. A host does, since Linux's hosts end a connection in which
+/// they receive one, and every target knows what to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Updates {
     /// It answers those of the peer.
@@ -196,8 +196,8 @@ impl Records {
         self.input.suite
     }
 
-    /// Takes all of `input`, in any chunking, decrypts it in place, and gives the contents of records
-    /// to `take`, in order.
+    /// Takes all of `input`, in any chunking, decrypts it in place, and gives the contents of
+    /// records to `take`, in order.
     pub fn handle_bytes<E: From<RecordError>>(
         &mut self,
         mut input: &mut [u8],
@@ -308,7 +308,8 @@ fn header_of(len_bytes: usize) -> [u8; HEADER_BYTES] {
     [APPLICATION_DATA, 3, 3, high, low]
 }
 
-/// The length of the record that begins here, its header included; `None` if the header is not whole.
+/// The length of the record that begins here, its header included; `None` if the header is not
+/// whole.
 fn record_bytes(input: &[u8]) -> Result<Option<usize>, RecordError> {
     let Some(&[kind, _, _, high, low]) = input.first_chunk::<HEADER_BYTES>() else {
         return Ok(None);

@@ -3,9 +3,10 @@
 //!
 //! `cargo run --release -p volume --example file_speed -- FILE [file|volume] [worker] [read|write] [DEPTH]`
 //!
-//! Requests of 4 KiB at random places of FILE, which is created with [`FILE_BYTES`] and is overwritten.
-//! The file alone is driven by one thread through [`FileIo`]; the volume by one thread that does what
-//! a session and a reactor do, with a lane or, with `worker`, without one. Rounds of both alternate, since the machine is shared, and the best of each counts.
+//! Requests of 4 KiB at random places of FILE, which is created with [`FILE_BYTES`] and is
+//! overwritten. The file alone is driven by one thread through [`FileIo`]; the volume by one thread
+//! that does what a session and a reactor do, with a lane or, with `worker`, without one. Rounds of
+//! both alternate, since the machine is shared, and the best of each counts.
 
 #![expect(clippy::cast_precision_loss, reason = "figures for people to read")]
 
@@ -24,7 +25,7 @@ use block::{
 use file_io::{Caching, Event, FileAccess, FileIo, FileIoOptions, FileOp};
 use rustix::event::epoll;
 use volume::{
-    Budget, ByteSize, Lanes, ManagedVolume, Origin, Platform, Provision, Relay, VolumeKind,
+    Budget, ByteSize, LaneRegistry, ManagedVolume, Origin, Platform, Provision, Relay, VolumeKind,
     VolumeSpec,
 };
 
@@ -65,7 +66,7 @@ fn main() {
                     file = file.max(file_rate(&path, direction, depth));
                 }
                 if with_volume {
-                    volume = volume.max(Bed::new(&path, depth, with_lane).rate(direction));
+                    volume = volume.max(Fixture::new(&path, depth, with_lane).rate(direction));
                 }
             }
             let ratio = volume / file;
@@ -183,7 +184,7 @@ impl Poller {
 }
 
 /// A volume and a thread that drives it.
-struct Bed {
+struct Fixture {
     volume: Arc<dyn ManagedVolume>,
     done: Receiver<Completion>,
     poller: Poller,
@@ -200,12 +201,12 @@ struct Command {
     is_executed: bool,
 }
 
-impl Bed {
+impl Fixture {
     fn new(path: &Path, depth: u16, with_lane: bool) -> Self {
         let (sender, done) = channel();
         let event = Arc::new(Event::new().expect("a descriptor"));
-        let lanes = Arc::<Lanes>::default();
-        let lane = with_lane.then(|| block::Lanes::open(Arc::clone(&lanes)).expect("a lane"));
+        let lanes = Arc::<LaneRegistry>::default();
+        let lane = with_lane.then(|| block::LaneOpener::open(Arc::clone(&lanes)).expect("a lane"));
         let mailbox = Mailbox {
             sender,
             reader: thread::current().id(),

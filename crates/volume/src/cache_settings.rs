@@ -18,8 +18,8 @@ pub struct CacheSettings {
     pub mode: CacheMode,
     /// The unit in which it keeps and evicts: a power of two from 4 KiB to 64 KiB.
     pub block: ByteSize,
-    /// Commands that continue a sequential stream beyond this length leave nothing in the cache; 0 turns
-    /// that off.
+    /// Commands that continue a sequential stream beyond this length leave nothing in the cache; 0
+    /// turns that off.
     pub bypass: ByteSize,
 }
 

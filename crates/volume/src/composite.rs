@@ -6,9 +6,9 @@
 //! ```
 //!
 //! A composite has no memory of its own: it forwards each operation, split into pieces, to its
-//! members. Over RAM alone it takes no lock, and bytes are sent from where they lie. A linear volume that
-//! gets a member of another kind later keeps what sessions know of it. Its members are held: nothing else
-//! uses them (`docs/design/0018-composition.md`).
+//! members. Over RAM alone it takes no lock, and bytes are sent from where they lie. A linear
+//! volume that gets a member of another kind later keeps what sessions know of it. Its members are
+//! held: nothing else uses them (`docs/design/0018-composition.md`).
 
 mod map;
 
@@ -49,7 +49,8 @@ pub struct Composite {
     /// Volatile if that of a member was at creation. It never changes, so writes to members with a
     /// volatile cache that were added to a volume without one are durable.
     write_cache: WriteCache,
-    /// Whether all members were memory at creation: sessions send bytes of these from where they lie.
+    /// Whether all members were memory at creation: sessions send bytes of these from where they
+    /// lie.
     is_pinned: bool,
     relay: Arc<Relay>,
     /// Absent as long as all members are memory: commands do not wait, and stores have locks.
@@ -406,8 +407,9 @@ impl Composite {
         compare_and_write_across(&ranges[..count], parts, compare, write)
     }
 
-    /// While nothing else is executed, except for what began when all members were memory: what lies in memory is
-    /// also locked there. If a piece fails, those that were written are written back.
+    /// While nothing else is executed, except for what began when all members were memory: what
+    /// lies in memory is also locked there. If a piece fails, those that were written are written
+    /// back.
     fn compare_and_write_pieces(
         &self,
         extent: Extent,
@@ -440,8 +442,8 @@ impl Composite {
         Ok(())
     }
 
-    /// Copies run by run, in the direction in which an overlap does no harm: inside a member at once,
-    /// between members through the stack.
+    /// Copies run by run, in the direction in which an overlap does no harm: inside a member at
+    /// once, between members through the stack.
     fn copy(&self, from: Extent, to: Lba) -> Result<(), Status> {
         self.check(from, None)?;
         self.check(Extent::new(to, from.blocks), None)?;
@@ -577,7 +579,8 @@ impl Volume for Composite {
         let each = |visit: &mut dyn FnMut(usize, &Intent<'_>) -> ControlFlow<()>| {
             self.each_part(intent, visit);
         };
-        // After the look at the size: what lies in a member that makes commands wait is in order here.
+        // After the look at the size: what lies in a member that makes commands wait is in order
+        // here.
         if let Some(waiting) = self.waiting.get() {
             return waiting.shares.admit(&self.members, now, ticket, each);
         }
@@ -640,8 +643,8 @@ impl Volume for Composite {
         }
     }
 
-    /// Also after a member was added that cannot be pinned: commands on it have leases, so sessions copy
-    /// their data.
+    /// Also after a member was added that cannot be pinned: commands on it have leases, so sessions
+    /// copy their data.
     fn pinned(&self) -> Option<&dyn Pinned> {
         self.is_pinned.then_some(self)
     }

@@ -4,8 +4,8 @@
 //!  source ── read ──► piece: zeros or data ──► destination: zeroed or written ── read back ──► compared
 //! ```
 //!
-//! Several threads take pieces in ascending order, each with drivers of its own. Memory is bounded by
-//! [`THREADS`] times [`PIECE_BYTES`], twice if what was written is read back.
+//! Several threads take pieces in ascending order, each with drivers of its own. Memory is bounded
+//! by [`THREADS`] times [`PIECE_BYTES`], twice if what was written is read back.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -147,7 +147,8 @@ pub enum CopyError {
 }
 
 impl CopyError {
-    /// Whether something failed, so that the same copy may be made later; otherwise the two do not fit.
+    /// Whether something failed, so that the same copy may be made later; otherwise the two do not
+    /// fit.
     pub fn is_failure(&self) -> bool {
         !matches!(
             self,
@@ -180,8 +181,8 @@ impl Copy<'_> {
     /// connections or volumes.
     ///
     /// # Errors
-    /// If the volumes do not fit, if one of them fails, or if the copy was stopped. The destination then
-    /// holds a part of the source.
+    /// If the volumes do not fit, if one of them fails, or if the copy was stopped. The destination
+    /// then holds a part of the source.
     pub fn run(
         &self,
         progress: &mut (dyn FnMut(Progress) -> ControlFlow<()> + Send),
@@ -220,7 +221,8 @@ impl Copy<'_> {
     /// Checks that the volumes fit.
     ///
     /// # Errors
-    /// If the destination is too small, refuses writes, or has blocks that the source does not fill.
+    /// If the destination is too small, refuses writes, or has blocks that the source does not
+    /// fill.
     pub fn check(&self) -> Result<(), CopyError> {
         let (source, destination) = (self.source.geometry(), self.destination.geometry());
         let source_size = ByteSize(source.len_bytes());

@@ -68,8 +68,8 @@ impl VolumeSpec {
         }
     }
 
-    /// A volume with blocks of 512 bytes in a file or block device, as large as that is. A file that does not exist
-    /// is to have `new_size`. Also returns whether it is to be created.
+    /// A volume with blocks of 512 bytes in a file or block device, as large as that is. A file
+    /// that does not exist is to have `new_size`. Also returns whether it is to be created.
     ///
     /// # Errors
     /// If it does not serve as a disk, or does not exist while there is no `new_size`.
@@ -112,11 +112,12 @@ pub trait Sources {
     ) -> Result<Arc<dyn ManagedVolume>, VolumeError>;
 }
 
-/// Creates a volume of any kind. What it is made of comes from `sources`. The rest is as with [`create`].
+/// Creates a volume of any kind. What it is made of comes from `sources`. The rest is as with
+/// [`create`].
 ///
 /// # Errors
-/// Those of [`create`], of [`create_composite`], [`take_snapshots`] and [`create_clone`], and if a volume that it is
-/// made of does not exist.
+/// Those of [`create`], of [`create_composite`], [`take_snapshots`] and [`create_clone`], and if a
+/// volume that it is made of does not exist.
 pub fn create_from(
     sources: &dyn Sources,
     spec: &VolumeSpec,
@@ -161,8 +162,8 @@ pub fn create_from(
     }
 }
 
-/// Creates a volume that holds others: linear, striped, a mirror or a cache. `members` are in the order in which
-/// `spec` names them, and as many.
+/// Creates a volume that holds others: linear, striped, a mirror or a cache. `members` are in the
+/// order in which `spec` names them, and as many.
 ///
 /// # Errors
 /// If the specification is invalid, or a member does not fit.

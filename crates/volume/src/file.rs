@@ -1,12 +1,12 @@
 //! A volume in a file or block device of this machine.
 //!
 //! ```text
-//!  sessions ──► FileVolume ──► window::Window ──► FileBacking ─┬─► LaneQueue, in the thread of the session ─┬─► Carrier ──► FileIo
+//!  sessions ──► FileVolume ──► window::Window ──► FileBacking ─┬─► LaneQueue, in the thread of the session ─┬─► FileQueue ──► FileIo
 //!                                                              └─► Worker, in a thread of its own ──────────┘
 //! ```
 
 mod backing;
-mod carrier;
+mod file_queue;
 mod lane_queue;
 mod worker;
 
@@ -26,7 +26,7 @@ use crate::spec::check_path;
 use crate::{ByteSize, Origin, Platform, Storage, VolumeError, VolumeKind, VolumeSpec};
 
 use backing::FileBacking;
-use carrier::Carrier;
+use file_queue::FileQueue;
 use worker::Worker;
 
 /// Frames of this size turn a sequence of small transfers into few large ones.
@@ -37,8 +37,8 @@ const UNLOCK_STEP: Duration = Duration::from_millis(10);
 
 /// A volume in a file or block device of this machine. Its contents outlive it.
 ///
-/// Writes are acknowledged when the system has taken them, so they may be in a volatile cache of the
-/// disk, or in the page cache where `O_DIRECT` is not possible: see [`WriteCache::Volatile`].
+/// Writes are acknowledged when the system has taken them, so they may be in a volatile cache of
+/// the disk, or in the page cache where `O_DIRECT` is not possible: see [`WriteCache::Volatile`].
 #[derive(Debug)]
 pub struct FileVolume {
     path: PathBuf,
@@ -105,7 +105,7 @@ impl FileVolume {
         let open_error = |error| VolumeError::file(path, HostDiskError::Open(error));
         let charge = platform
             .budget
-            .reserve(Carrier::memory_bytes(FRAME_BYTES))?;
+            .reserve(FileQueue::memory_bytes(FRAME_BYTES))?;
         let (backing, worker) =
             Worker::new(disk, FRAME_BYTES, charge, platform).map_err(open_error)?;
         let window = platform.window(spec.geometry(), FRAME_BYTES, Arc::clone(&backing) as _);
@@ -152,12 +152,13 @@ impl FileVolume {
 
 /// Leaves no file behind of a volume that was not to be.
 fn remove_if_new(disk: &HostDisk, path: &Path) {
-    // The file is empty. The caller already reports why there is no volume, so an error here is not reported too.
+    // The file is empty. The caller already reports why there is no volume, so an error here is not
+    // reported too.
     let _ = disk.remove_if_new(path);
 }
 
-/// Opens a disk. The lock of an earlier run of the program that was killed lasts until the system has
-/// ended its requests, so a restored volume waits a moment for that.
+/// Opens a disk. The lock of an earlier run of the program that was killed lasts until the system
+/// has ended its requests, so a restored volume waits a moment for that.
 fn open_unlocked(
     origin: Origin,
     open: impl Fn() -> Result<HostDisk, HostDiskError>,

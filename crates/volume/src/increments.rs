@@ -7,8 +7,8 @@ use std::sync::Arc;
 use image::{CHUNK_BYTES, Chain, HostFiles, IfBroken, ImageError, Label, Tail};
 use memory::{MemoryError, Store, Tracker};
 
-/// The part of a complete file, as a divisor, that its increments may be as long as together. More, and
-/// the next save is complete.
+/// The part of a complete file, as a divisor, that its increments may be as long as together. More,
+/// and the next save is complete.
 const INCREMENTS_DIVISOR: u64 = 2;
 
 /// The files that hold what a volume was, and what has changed in it since.
@@ -31,7 +31,8 @@ pub(crate) enum Plan {
 }
 
 impl Tracked {
-    /// Begins to note what changes. The snapshot of the save that [`new`](Self::new) gets is taken later.
+    /// Begins to note what changes. The snapshot of the save that [`new`](Self::new) gets is taken
+    /// later.
     pub(crate) fn begin(store: &Arc<Store>) -> Result<Tracker, MemoryError> {
         store.track_changes(CHUNK_BYTES)
     }
@@ -45,7 +46,8 @@ impl Tracked {
         }
     }
 
-    /// How the volume that `label` describes is saved to `path`, when a snapshot of it has been taken.
+    /// How the volume that `label` describes is saved to `path`, when a snapshot of it has been
+    /// taken.
     pub(crate) fn plan(&self, path: &Path, label: &Label) -> Plan {
         if self.path != path {
             return Plan::Complete;

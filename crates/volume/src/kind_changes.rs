@@ -22,8 +22,8 @@ impl VolumeKind {
         (!added.is_empty()).then_some(added)
     }
 
-    /// The member of this mirror that `other`, which is the same mirror otherwise, has another volume for, and
-    /// that volume.
+    /// The member of this mirror that `other`, which is the same mirror otherwise, has another
+    /// volume for, and that volume.
     pub fn replaced_member<'a>(&'a self, other: &'a Self) -> Option<(&'a str, &'a str)> {
         let (
             Self::Mirror {
@@ -55,7 +55,8 @@ impl VolumeKind {
         kind
     }
 
-    /// Whether `other` is the same cache or mirror with other settings that can change while it is in use.
+    /// Whether `other` is the same cache or mirror with other settings that can change while it is
+    /// in use.
     pub fn differs_in_settings(&self, other: &Self) -> bool {
         self != other
             && match (self, other) {

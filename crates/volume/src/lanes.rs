@@ -8,9 +8,9 @@
 //!
 //! The queue of a cache or mirror has commands on the volume below instead of requests on a file.
 //!
-//! A queue has one owner. So each volume has one per thread that uses it, opened by the volume's own thread
-//! (it allocates and registers memory) and adopted by the lane. Until then, and in threads without a lane,
-//! requests go to the volume's own thread.
+//! A queue has one owner. So each volume has one per thread that uses it, opened by the volume's
+//! own thread (it allocates and registers memory) and adopted by the lane. Until then, and in
+//! threads without a lane, requests go to the volume's own thread.
 
 pub(crate) mod places;
 
@@ -26,11 +26,11 @@ use file_io::Event;
 
 /// The lanes of this process, by thread.
 #[derive(Debug, Default)]
-pub struct Lanes(RwLock<Vec<Arc<LaneDoor>>>);
+pub struct LaneRegistry(RwLock<Vec<Arc<LaneHandle>>>);
 
 /// A lane as other threads see it.
 #[derive(Debug)]
-pub(crate) struct LaneDoor {
+pub(crate) struct LaneHandle {
     thread: ThreadId,
     event: Event,
     arrivals: Mutex<Arrivals>,
@@ -57,8 +57,8 @@ pub(crate) trait LaneQueue: Send + std::fmt::Debug {
     }
 }
 
-/// Rounds of turns in one call at most. What one queue has done is often the next one's work: a cache has
-/// commands on a file volume, whose completions are the cache's.
+/// Rounds of turns in one call at most. What one queue has done is often the next one's work: a
+/// cache has commands on a file volume, whose completions are the cache's.
 const ROUNDS_MAX: usize = 4;
 
 /// What a queue has done in its turn.
@@ -72,17 +72,17 @@ pub(crate) enum Turn {
     Over,
 }
 
-impl Lanes {
+impl LaneRegistry {
     /// The lane of a thread, if it has one.
-    pub(crate) fn of(&self, thread: ThreadId) -> Option<Arc<LaneDoor>> {
+    pub(crate) fn of(&self, thread: ThreadId) -> Option<Arc<LaneHandle>> {
         let doors = self.0.read().unwrap_or_else(PoisonError::into_inner);
         doors.iter().find(|door| door.thread == thread).cloned()
     }
 }
 
-impl block::Lanes for Lanes {
+impl block::LaneOpener for LaneRegistry {
     fn open(self: Arc<Self>) -> io::Result<Box<dyn block::Lane>> {
-        let door = Arc::new(LaneDoor {
+        let door = Arc::new(LaneHandle {
             thread: thread::current().id(),
             event: Event::new()?,
             arrivals: Mutex::default(),
@@ -99,7 +99,7 @@ impl block::Lanes for Lanes {
     }
 }
 
-impl LaneDoor {
+impl LaneHandle {
     pub(crate) fn thread(&self) -> ThreadId {
         self.thread
     }
@@ -129,14 +129,14 @@ impl LaneDoor {
 
 /// The queues of one thread. Lives on that thread.
 struct Lane {
-    lanes: Arc<Lanes>,
-    door: Arc<LaneDoor>,
+    lanes: Arc<LaneRegistry>,
+    door: Arc<LaneHandle>,
     queues: Vec<Box<dyn LaneQueue>>,
 }
 
 impl Lane {
-    /// Gives queues turns, until none has work or others of the thread are to have theirs. Returns whether
-    /// one has worked.
+    /// Gives queues turns, until none has work or others of the thread are to have theirs. Returns
+    /// whether one has worked.
     fn take_rounds(&mut self, turn: impl Fn(&mut dyn LaneQueue) -> Turn) -> bool {
         let mut rounds = 0;
         while rounds < ROUNDS_MAX && self.take_turns(&turn) {
@@ -197,8 +197,8 @@ impl Drop for Lane {
     }
 }
 
-/// A queue whose volume has panicked may panic once more when it is dropped; the other volumes and the
-/// connections of the thread go on.
+/// A queue whose volume has panicked may panic once more when it is dropped; the other volumes and
+/// the connections of the thread go on.
 fn discard(queue: Box<dyn LaneQueue>) {
     // The panic itself was reported by the hook.
     let _ = catch_unwind(AssertUnwindSafe(|| drop(queue)));

@@ -1,12 +1,13 @@
 //! Volumes: their kinds, and the controls and filters that a volume of any kind can have.
 //!
 //! On the data path a volume stands between a protocol core and memory: [`Managed`] refuses what
-//! the volume's state forbids, and the kind executes the rest: [`RamVolume`] and [`SnapshotVolume`] on a
-//! [`memory::Store`], [`FileVolume`] on the frames of a [`window::Window`]. It knows no protocol, no
-//! socket and no clock: instants come as arguments.
+//! the volume's state forbids, and the kind executes the rest: [`RamVolume`] and [`SnapshotVolume`]
+//! on a [`memory::Store`], [`FileVolume`] on the frames of a [`window::Window`]. It knows no
+//! protocol, no socket and no clock: instants come as arguments.
 //!
-//! [`create`] turns a [`VolumeSpec`] into a volume, and [`create_from`] does if that is made of other
-//! volumes or of a disk of another machine. The program holds it as a [`ManagedVolume`] and needs to know no kind.
+//! [`create`] turns a [`VolumeSpec`] into a volume, and [`create_from`] does if that is made of
+//! other volumes or of a disk of another machine. The program holds it as a [`ManagedVolume`] and
+//! needs to know no kind.
 //!
 //! ```
 //! use std::ops::ControlFlow;
@@ -75,7 +76,7 @@ pub use driver::{DriveError, Driver};
 pub use file::FileVolume;
 pub use file_io::HostDiskError;
 pub use image::{FileStep, ImageError, Label, Replace, WriteError};
-pub use lanes::Lanes;
+pub use lanes::LaneRegistry;
 pub use managed::{
     Availability, Caching, Controls, Extendable, Managed, ManagedVolume, Member, Mirroring,
     PathInfo, Storage, WriteLock,

@@ -6,10 +6,10 @@
 //!  write ────► execute: notes the sectors; what the file has for them is not loaded any more
 //! ```
 //!
-//! Chunks are those of the file. A chunk is *missing* until its bytes are in memory: it is not read yet,
-//! or the file is damaged there. Writes do not wait for missing chunks. A damaged chunk fails reads of
-//! the sectors that were not written since. Once no chunk is missing, the volume is a volume like any
-//! other, and nothing of this is on its path.
+//! Chunks are those of the file. A chunk is *missing* until its bytes are in memory: it is not read
+//! yet, or the file is damaged there. Writes do not wait for missing chunks. A damaged chunk fails
+//! reads of the sectors that were not written since. Once no chunk is missing, the volume is a
+//! volume like any other, and nothing of this is on its path.
 
 mod sectors;
 mod waits;
@@ -38,8 +38,8 @@ pub(crate) struct Loading {
     block_size: BlockSize,
     size_bytes: u64,
     relay: Arc<Relay>,
-    /// A bit for each chunk: it is missing. Changed under the lock of `state`; a bit that is not set
-    /// stays so.
+    /// A bit for each chunk: it is missing. Changed under the lock of `state`; a bit that is not
+    /// set stays so.
     missing: Box<[AtomicU64]>,
     /// Whether the volume may hold anything else than the file.
     has_changed: AtomicBool,
@@ -99,8 +99,8 @@ impl Loading {
         }
     }
 
-    /// Decides whether a command may be executed at once, or waits for chunks. A command that changes
-    /// blocks without looking at them does not wait.
+    /// Decides whether a command may be executed at once, or waits for chunks. A command that
+    /// changes blocks without looking at them does not wait.
     pub(crate) fn admit(&self, intent: &Intent<'_>, ticket: Ticket) -> Admission {
         let read = match intent.data_use {
             DataUse::Read | DataUse::Verify | DataUse::Modify => intent.extents,
@@ -178,7 +178,8 @@ impl Loading {
     /// Loads a chunk, of which the file gives `bytes`, or nothing if it is damaged there.
     ///
     /// # Errors
-    /// If the store cannot be written. The chunk is missing then, and what waited for it has failed.
+    /// If the store cannot be written. The chunk is missing then, and what waited for it has
+    /// failed.
     pub(crate) fn load(&self, chunk: u32, bytes: Option<&[u8]>) -> Result<Loaded, Status> {
         let mut state = self.lock();
         if !self.is_missing(chunk) {
@@ -287,8 +288,8 @@ impl Loading {
         })
     }
 
-    /// The chunks among `chunks` that are missing. An erasure may name all of a volume, so whole words of
-    /// bits are looked at.
+    /// The chunks among `chunks` that are missing. An erasure may name all of a volume, so whole
+    /// words of bits are looked at.
     fn missing_among(&self, chunks: Range<u64>) -> impl Iterator<Item = u64> + '_ {
         let bits = u64::from(u64::BITS);
         let words = chunks.start / bits..chunks.end.div_ceil(bits);
@@ -334,7 +335,8 @@ impl State {
         }
     }
 
-    /// Notes that a part was written. Returns whether the chunk, of `chunk_bytes`, is whole by that.
+    /// Notes that a part was written. Returns whether the chunk, of `chunk_bytes`, is whole by
+    /// that.
     fn write(&mut self, part: &Part, chunk_bytes: u64) -> bool {
         let whole = 0..chunk_bytes;
         if part.bytes == whole {

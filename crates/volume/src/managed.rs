@@ -62,16 +62,16 @@ pub trait Storage: Send + Sync + Debug {
         Err(VolumeError::SizeOfMembers)
     }
 
-    /// Makes all blocks read as zeros, and frees what they took if the kind can. A kind whose blocks
-    /// are not in memory waits until they are zeros on stable storage.
+    /// Makes all blocks read as zeros, and frees what they took if the kind can. A kind whose
+    /// blocks are not in memory waits until they are zeros on stable storage.
     ///
     /// # Errors
-    /// If the volume cannot be erased, if what stores its blocks fails, or, with snapshots, if memory
-    /// for what these show could not be allocated: some blocks are zeros then.
+    /// If the volume cannot be erased, if what stores its blocks fails, or, with snapshots, if
+    /// memory for what these show could not be allocated: some blocks are zeros then.
     fn erase(&self) -> Result<(), VolumeError>;
 
-    /// Writes what only memory holds to where it is kept, and waits for that. For what no session may
-    /// have flushed: at shutdown and before the volume is removed.
+    /// Writes what only memory holds to where it is kept, and waits for that. For what no session
+    /// may have flushed: at shutdown and before the volume is removed.
     ///
     /// # Errors
     /// If it cannot be written. It stays in memory.
@@ -79,16 +79,17 @@ pub trait Storage: Send + Sync + Debug {
         Ok(())
     }
 
-    /// The volume was created a moment ago, and is removed because what it was created for has failed: what its
-    /// creation left outside the program is removed, unless something was written to it.
+    /// The volume was created a moment ago, and is removed because what it was created for has
+    /// failed: what its creation left outside the program is removed, unless something was written
+    /// to it.
     fn undo_creation(&self) {}
 
     /// Frees what all blocks take, while sessions may still refer to the volume. Nothing is
     /// executed any more. A file stays, and is free for other uses.
     fn close(&self);
 
-    /// Like [`close`](Self::close), but the same volume may be created again of its members, in this run of the
-    /// program or, after a crash, in the next.
+    /// Like [`close`](Self::close), but the same volume may be created again of its members, in
+    /// this run of the program or, after a crash, in the next.
     fn free_members(&self) {
         self.close();
     }
@@ -123,11 +124,12 @@ pub trait Storage: Send + Sync + Debug {
         None
     }
 
-    /// Changes the settings of a cache or a mirror to those of `kind` while it is in use. Other kinds have none.
+    /// Changes the settings of a cache or a mirror to those of `kind` while it is in use. Other
+    /// kinds have none.
     ///
     /// # Errors
-    /// If it is of another kind, a setting is invalid, the budget has no room, or what was written could not be
-    /// flushed for a mode that promises it.
+    /// If it is of another kind, a setting is invalid, the budget has no room, or what was written
+    /// could not be flushed for a mode that promises it.
     fn set_settings(&self, kind: &VolumeKind) -> Result<(), VolumeError> {
         match (kind, self.mirror(), self.cache()) {
             (VolumeKind::Mirror { resync_rate, .. }, Some(mirror), _) => {
@@ -145,8 +147,8 @@ pub trait Storage: Send + Sync + Debug {
         }
     }
 
-    /// Checks what [`set_settings`](Self::set_settings) checks before anything changes, except for the kind and the
-    /// budget.
+    /// Checks what [`set_settings`](Self::set_settings) checks before anything changes, except for
+    /// the kind and the budget.
     ///
     /// # Errors
     /// If a setting is invalid for the volume.
@@ -226,11 +228,12 @@ pub trait Mirroring {
     /// If there is no such member.
     fn return_member(&self, name: &str) -> Result<(), VolumeError>;
 
-    /// Uses another volume instead of a member while hosts use the mirror. Everything is copied to it in the
-    /// background. When this returns, nothing is in flight on the old member.
+    /// Uses another volume instead of a member while hosts use the mirror. Everything is copied to
+    /// it in the background. When this returns, nothing is in flight on the old member.
     ///
     /// # Errors
-    /// Those of [`check_replacement`](Self::check_replacement), or if memory could not be allocated.
+    /// Those of [`check_replacement`](Self::check_replacement), or if memory could not be
+    /// allocated.
     fn replace_member(&self, old: &str, new: Member) -> Result<(), VolumeError>;
 
     /// Checks a replacement: what sessions know of the mirror has to stay true.
@@ -239,7 +242,8 @@ pub trait Mirroring {
     /// If there is no such member, it has the only good copy, or the new one does not fit.
     fn check_replacement(&self, old: &str, new: &Member) -> Result<(), VolumeError>;
 
-    /// Compares what members in sync hold while hosts use the mirror; see [`Repair`]. `progress` may end that.
+    /// Compares what members in sync hold while hosts use the mirror; see [`Repair`]. `progress`
+    /// may end that.
     ///
     /// # Errors
     /// If no member can be read at some place.
@@ -264,13 +268,13 @@ pub trait Caching {
     /// If the unit differs or the size is invalid.
     fn check(&self, settings: CacheSettings) -> Result<(), VolumeError>;
 
-    /// Changes mode, size and bypass while the cache is in use; its unit stays. If write-back ends or the
-    /// cache becomes smaller, what was dirty has reached the slower volume when this returns, and memory
-    /// that a smaller cache does not keep is free.
+    /// Changes mode, size and bypass while the cache is in use; its unit stays. If write-back ends
+    /// or the cache becomes smaller, what was dirty has reached the slower volume when this
+    /// returns, and memory that a smaller cache does not keep is free.
     ///
     /// # Errors
-    /// If the unit differs, the size is invalid, memory could not be allocated, or the slower volume
-    /// fails. The settings are those of before then.
+    /// If the unit differs, the size is invalid, memory could not be allocated, or the slower
+    /// volume fails. The settings are those of before then.
     fn set(&self, settings: CacheSettings) -> Result<(), VolumeError>;
 
     /// What it has done.
@@ -307,18 +311,18 @@ pub trait ManagedVolume: Volume + Debug {
     }
 
     /// Removes the volume: every later command fails with [`Status::Gone`], and its memory is free
-    /// at once, even while sessions still refer to it. What only memory held of it, and could not be
-    /// flushed, is lost.
+    /// at once, even while sessions still refer to it. What only memory held of it, and could not
+    /// be flushed, is lost.
     fn remove(&self) {
         self.controls().raise(GONE);
-        // Who removes a volume flushes it before, and decides what a failure means. This is for what
-        // was written since.
+        // Who removes a volume flushes it before, and decides what a failure means. This is for
+        // what was written since.
         let _ = self.storage().flush();
         self.storage().close();
     }
 
-    /// Removes the volume such that its members are free, and that it can be created again of them; see
-    /// [`Storage::free_members`].
+    /// Removes the volume such that its members are free, and that it can be created again of them;
+    /// see [`Storage::free_members`].
     fn free_members(&self) {
         self.controls().raise(GONE);
         let _ = self.storage().flush();
@@ -346,7 +350,8 @@ pub enum Availability {
     Offline,
 }
 
-/// What the manager of a volume has set: lock, availability and filters; and what is not restored yet.
+/// What the manager of a volume has set: lock, availability and filters; and what is not restored
+/// yet.
 #[derive(Debug, Default)]
 pub struct Controls {
     flags: AtomicU8,
@@ -406,8 +411,8 @@ impl Controls {
         self.lock_filters().spec().clone()
     }
 
-    /// What the file that the volume was restored from could not give, and no host has written since:
-    /// reads of it fail.
+    /// What the file that the volume was restored from could not give, and no host has written
+    /// since: reads of it fail.
     pub fn damage(&self) -> Damage {
         let loading = self.loading();
         loading.map_or_else(Damage::default, |loading| loading.damage())

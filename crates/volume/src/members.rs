@@ -8,7 +8,8 @@ use memory::Store;
 use crate::managed::Member;
 use crate::{ByteSize, VolumeError, VolumeSpec};
 
-/// How many members a volume may have had, with those that were replaced. Sets of members are masks of `u64`.
+/// How many members a volume may have had, with those that were replaced. Sets of members are masks
+/// of `u64`.
 pub(crate) const PLACES: usize = VolumeSpec::MEMBERS_MAX;
 
 const _: () = assert!(PLACES <= u64::BITS as usize);

@@ -7,9 +7,9 @@
 //!                                                    └─► VolumeBacking ──► member (Managed) ──► …
 //! ```
 //!
-//! A change is answered when every member has carried it out or failed, so members in sync are equal except
-//! in what is in flight. What a member misses is marked by region, and one thread copies it to the member
-//! when that returns (`docs/design/0019-mirrors.md`).
+//! A change is answered when every member has carried it out or failed, so members in sync are
+//! equal except in what is in flight. What a member misses is marked by region, and one thread
+//! copies it to the member when that returns (`docs/design/0019-mirrors.md`).
 
 mod access;
 mod core;
@@ -56,12 +56,14 @@ pub struct MirrorVolume {
 }
 
 impl MirrorVolume {
-    /// The mirror that `spec` says, of `members`. If it is new, the first has the contents; what the others
-    /// hold differently is overwritten. Otherwise its record says which members were in sync.
+    /// The mirror that `spec` says, of `members`. If it is new, the first has the contents; what
+    /// the others hold differently is overwritten. Otherwise its record says which members were in
+    /// sync.
     ///
     /// # Errors
-    /// If they have other blocks or another size than `spec` says, the record of an earlier run cannot be
-    /// used or a new one not be written, memory could not be allocated, or a thread not be started.
+    /// If they have other blocks or another size than `spec` says, the record of an earlier run
+    /// cannot be used or a new one not be written, memory could not be allocated, or a thread not
+    /// be started.
     pub(crate) fn new(
         spec: &VolumeSpec,
         members: Vec<Member>,

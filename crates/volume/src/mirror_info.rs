@@ -48,8 +48,8 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// Whether the member is tried again by itself. One that fails to write is not trusted until someone
-    /// says so; a block that could not be read is written again, which repairs most disks.
+    /// Whether the member is tried again by itself. One that fails to write is not trusted until
+    /// someone says so; a block that could not be read is written again, which repairs most disks.
     pub const fn passes(self) -> bool {
         match self {
             Self::Person => false,

@@ -74,8 +74,8 @@ impl Relay {
         })
     }
 
-    /// Gives the receiver the first of as many numbers as it needs. Numbers are used again only after
-    /// all others.
+    /// Gives the receiver the first of as many numbers as it needs. Numbers are used again only
+    /// after all others.
     fn insert(&self, new: Receiver) -> u64 {
         let count = new.count;
         let mut receivers = self

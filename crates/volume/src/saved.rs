@@ -277,9 +277,9 @@ pub enum RestoreError {
 /// The part of the memory budget, as a divisor, that saves leave free.
 const RESERVE_DIVISOR: u64 = 64;
 
-/// Saves what `volume` holds at this moment, while it is in use, and reports to `progress`, which may
-/// cancel the save. The volume was called `name`. If nothing has changed since the last save of this
-/// target, that one is returned, with the present moment.
+/// Saves what `volume` holds at this moment, while it is in use, and reports to `progress`, which
+/// may cancel the save. The volume was called `name`. If nothing has changed since the last save of
+/// this target, that one is returned, with the present moment.
 ///
 /// # Errors
 /// If it has no memory to save, memory runs out for what hosts change meanwhile, or the file cannot
@@ -479,9 +479,9 @@ impl Drop for Frozen {
     }
 }
 
-/// Makes `volume` what the file `path` holds, and reports to `progress`, which may cancel it. Nobody
-/// should use the volume meanwhile. The file is verified as a whole before anything changes, except
-/// if the volume is empty, as it is after a failure.
+/// Makes `volume` what the file `path` holds, and reports to `progress`, which may cancel it.
+/// Nobody should use the volume meanwhile. The file is verified as a whole before anything changes,
+/// except if the volume is empty, as it is after a failure.
 ///
 /// # Errors
 /// If the volume cannot be restored, the file does not fit it or cannot be read, is damaged (unless

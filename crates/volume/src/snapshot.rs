@@ -1,5 +1,5 @@
-//! Snapshots: volumes that show what another was at one moment. Clones, which are made over them, are
-//! RAM volumes.
+//! Snapshots: volumes that show what another was at one moment. Clones, which are made over them,
+//! are RAM volumes.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

@@ -12,7 +12,7 @@ use window::{Backing, Window, WindowOptions};
 
 use crate::cache_settings::{CacheModeName, CacheSettings};
 use crate::mirror_info::RecordError;
-use crate::{ByteSize, Lanes, Relay};
+use crate::{ByteSize, LaneRegistry, Relay};
 
 /// What a volume is to be, or is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,10 +99,11 @@ pub struct Platform {
     pub budget: Arc<Budget>,
     /// Where volumes report completions of commands that they made wait.
     pub relay: Arc<Relay>,
-    /// Where volumes drive their devices in the threads of sessions. Without lanes, each has a thread.
-    pub lanes: Arc<Lanes>,
-    /// The file in which a mirror records what it has to know after a restart; its folder is created. Without
-    /// one, a mirror of an earlier run starts as a new one.
+    /// Where volumes drive their devices in the threads of sessions. Without lanes, each has a
+    /// thread.
+    pub lanes: Arc<LaneRegistry>,
+    /// The file in which a mirror records what it has to know after a restart; its folder is
+    /// created. Without one, a mirror of an earlier run starts as a new one.
     pub record: Option<PathBuf>,
 }
 
@@ -533,8 +534,8 @@ impl VolumeSpec {
 }
 
 impl VolumeKind {
-    /// The size of what a volume of this kind is made from on this machine, for one whose size is not
-    /// given; `None` if the kind needs a size or its disk has to be asked.
+    /// The size of what a volume of this kind is made from on this machine, for one whose size is
+    /// not given; `None` if the kind needs a size or its disk has to be asked.
     ///
     /// # Errors
     /// If the file or device does not exist or does not serve as a disk.
@@ -608,8 +609,8 @@ impl VolumeKind {
         }
     }
 
-    /// The volumes whose contents it overwrites when it is created: what the first member of a mirror holds is
-    /// copied to the others.
+    /// The volumes whose contents it overwrites when it is created: what the first member of a
+    /// mirror holds is copied to the others.
     pub fn overwritten(&self) -> &[String] {
         match self {
             Self::Mirror { members, .. } => members.get(1..).unwrap_or_default(),

@@ -61,7 +61,7 @@ pub(crate) mod io {
     use rustix::event::{Timespec, epoll};
 
     use super::{ControlFlow, Progress};
-    use crate::{Lanes, Platform, Relay};
+    use crate::{LaneRegistry, Platform, Relay};
 
     pub(crate) const MIB: u64 = 1 << 20;
 
@@ -120,8 +120,8 @@ pub(crate) mod io {
         }
     }
 
-    /// What a reactor is to volumes: a thread with a lane, which sleeps until its lane or its mailbox has
-    /// something. Fails if nothing wakes it.
+    /// What a reactor is to volumes: a thread with a lane, which sleeps until its lane or its
+    /// mailbox has something. Fails if nothing wakes it.
     pub(crate) struct TestReactor {
         lane: Box<dyn block::Lane>,
         reports: Arc<Reports>,
@@ -129,8 +129,8 @@ pub(crate) mod io {
     }
 
     impl TestReactor {
-        pub(crate) fn new(lanes: &Arc<Lanes>, reports: &Arc<Reports>) -> Self {
-            let lane = block::Lanes::open(Arc::clone(lanes)).expect("a descriptor is left");
+        pub(crate) fn new(lanes: &Arc<LaneRegistry>, reports: &Arc<Reports>) -> Self {
+            let lane = block::LaneOpener::open(Arc::clone(lanes)).expect("a descriptor is left");
             let mail = Arc::new(Event::new().expect("a descriptor is left"));
             let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).expect("a descriptor");
             for event in [mail.as_fd(), lane.event()] {

@@ -1,5 +1,5 @@
-//! A volume as the backing of a window, for caches and mirrors: commands on it, in the thread of the session
-//! if that has a lane, else in a thread of the backing.
+//! A volume as the backing of a window, for caches and mirrors: commands on it, in the thread of
+//! the session if that has a lane, else in a thread of the backing.
 //!
 //! ```text
 //!  client ── requests ──► Jobs ── admit, execute, settle, release ──► volume below
@@ -21,11 +21,11 @@ use std::time::{Duration, Instant};
 use block::Status;
 use window::{Backing, BackingClient, BackingError, Request};
 
-use crate::lanes::LaneDoor;
+use crate::lanes::LaneHandle;
 use crate::lanes::places::{Given, LaneRequests, Places};
 use crate::{ManagedVolume, Platform, VolumeError};
 
-use jobs::{Home, Jobs};
+use jobs::{JobOwner, Jobs};
 use lane_queue::VolumeLaneQueue;
 
 /// How often [`Client::tick`] is called, as long as it asks for that.
@@ -35,7 +35,8 @@ const LANES_WAIT: Duration = Duration::from_secs(5);
 
 /// Whose requests a volume carries out.
 pub(crate) trait Client: BackingClient {
-    /// Called by the worker some time after [`Backing::wake_cleaner`]. Returns whether to call it again.
+    /// Called by the worker some time after [`Backing::wake_cleaner`]. Returns whether to call it
+    /// again.
     fn tick(&self) -> bool {
         false
     }
@@ -59,7 +60,7 @@ struct Inbox {
     /// There are dirty blocks to be written in the background.
     has_dirty: bool,
     /// Lanes in which jobs are to be made.
-    wanted: Vec<Arc<LaneDoor>>,
+    wanted: Vec<Arc<LaneHandle>>,
     /// Jobs of lanes that have ended.
     inherited: Vec<Jobs>,
     is_closing: bool,
@@ -70,7 +71,7 @@ struct Inbox {
 /// What the worker takes out of the inbox, except for requests.
 struct Mail {
     has_dirty: bool,
-    wanted: Vec<Arc<LaneDoor>>,
+    wanted: Vec<Arc<LaneHandle>>,
     inherited: Vec<Jobs>,
     /// The worker is to end when nothing is left to do: no lane has jobs.
     is_last: bool,
@@ -99,8 +100,8 @@ impl VolumeBacking {
         })
     }
 
-    /// Starts the thread. All jobs report to `client`. They end after [`close`](Self::close), when nothing is
-    /// in flight.
+    /// Starts the thread. All jobs report to `client`. They end after [`close`](Self::close), when
+    /// nothing is in flight.
     ///
     /// # Errors
     /// If the budget has no room for its buffers, or the thread cannot be started.
@@ -116,7 +117,7 @@ impl VolumeBacking {
         let relay = &platform.relay;
         let worker = Worker {
             backing: Arc::clone(self),
-            jobs: Jobs::new(self, both, relay, frame_bytes, Home::Worker, charge),
+            jobs: Jobs::new(self, both, relay, frame_bytes, JobOwner::Worker, charge),
             inherited: Vec::new(),
             volume: Arc::clone(volume),
             client,
@@ -149,9 +150,9 @@ impl VolumeBacking {
         self.has_mail.notify_one();
     }
 
-    /// Jobs in a lane are made: what is submitted in its thread goes to them from now on. Returns false if the
-    /// backing is being closed.
-    fn enter_lane(&self, lane: &LaneDoor, requests: &Arc<LaneRequests>) -> bool {
+    /// Jobs in a lane are made: what is submitted in its thread goes to them from now on. Returns
+    /// false if the backing is being closed.
+    fn enter_lane(&self, lane: &LaneHandle, requests: &Arc<LaneRequests>) -> bool {
         let mut inbox = self.inbox();
         if inbox.is_closing {
             return false;
@@ -186,8 +187,9 @@ impl VolumeBacking {
 }
 
 impl BackingThread {
-    /// Waits after [`VolumeBacking::close`] until nothing is in flight. A thread with jobs of this backing does not
-    /// wait, since its lane must go on, nor is a lane waited for longer than [`LANES_WAIT`].
+    /// Waits after [`VolumeBacking::close`] until nothing is in flight. A thread with jobs of this
+    /// backing does not wait, since its lane must go on, nor is a lane waited for longer than
+    /// [`LANES_WAIT`].
     pub(crate) fn join(self) {
         if self.backing.places.are_here() {
             return;
@@ -298,17 +300,17 @@ impl Worker {
         }
     }
 
-    /// Makes jobs in a lane whose thread has used the volume. If memory is short, the worker goes on with the
-    /// requests of that thread.
-    fn open_in(&self, lane: &Arc<LaneDoor>) {
+    /// Makes jobs in a lane whose thread has used the volume. If memory is short, the worker goes
+    /// on with the requests of that thread.
+    fn open_in(&self, lane: &Arc<LaneHandle>) {
         let bytes = Jobs::memory_bytes(self.frame_bytes);
         let Ok(charge) = self.platform.budget.reserve(bytes) else {
             return;
         };
-        let home = Home::Lane(Arc::clone(lane));
+        let owner = JobOwner::Lane(Arc::clone(lane));
         let both = (&self.volume, &self.client);
         let relay = &self.platform.relay;
-        let jobs = Jobs::new(&self.backing, both, relay, self.frame_bytes, home, charge);
+        let jobs = Jobs::new(&self.backing, both, relay, self.frame_bytes, owner, charge);
         let requests = Arc::default();
         if !self.backing.enter_lane(lane, &requests) {
             return;

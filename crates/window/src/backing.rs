@@ -6,17 +6,18 @@ use block::{ByteRange, Persistence, Status, Unmap};
 
 /// An asynchronous device below a volume: a file, a disk, a disk of another machine.
 ///
-/// It carries requests out in any order, also those on the same blocks: the window waits where order
-/// matters. How many are carried out at a time is the backing's own bound. The window submits at
-/// most a few for each of its frames, so what waits inside the backing is bounded too.
+/// It carries requests out in any order, also those on the same blocks: the window waits where
+/// order matters. How many are carried out at a time is the backing's own bound. The window submits
+/// at most a few for each of its frames, so what waits inside the backing is bounded too.
 pub trait Backing: Send + Sync + Debug {
-    /// Starts a request. Never waits, and never calls [`BackingClient`] from inside. Each request is
-    /// answered once by [`BackingClient::done`], whatever happens.
+    /// Starts a request. Never waits, and never calls [`BackingClient`] from inside. Each request
+    /// is answered once by [`BackingClient::done`], whatever happens.
     fn submit(&self, request: Request);
 
-    /// A cache begins to hold dirty blocks that nothing writes but [`Window::clean`](crate::Window::clean),
-    /// which is to be called again and again until it returns `false`. Never waits, and never calls the
-    /// window from inside. A window that is no cache never calls it.
+    /// A cache begins to hold dirty blocks that nothing writes but
+    /// [`Window::clean`](crate::Window::clean), which is to be called again and again until it
+    /// returns `false`. Never waits, and never calls the window from inside. A window that is no
+    /// cache never calls it.
     fn wake_cleaner(&self) {}
 }
 
@@ -26,8 +27,8 @@ pub trait BackingClient: Send + Sync {
     fn fetch(&self, id: RequestId, offset_bytes: usize, buffer: &mut [u8]);
 
     /// Reports that requests have ended. A result holds the bytes of a read, and is empty for other
-    /// requests. Called from a thread of the backing. Several requests in one call wake the threads of
-    /// sessions once.
+    /// requests. Called from a thread of the backing. Several requests in one call wake the threads
+    /// of sessions once.
     fn done_all(&self, ended: &[Ended<'_>]);
 
     /// Reports that a request has ended: as [`done_all`](Self::done_all).
@@ -56,7 +57,8 @@ pub struct Request {
     pub id: RequestId,
     /// What to do.
     pub op: BackingOp,
-    /// With which bytes: whole blocks. Empty for a flush. A read or write is at most one frame long.
+    /// With which bytes: whole blocks. Empty for a flush. A read or write is at most one frame
+    /// long.
     pub range: ByteRange,
 }
 

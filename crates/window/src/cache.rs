@@ -13,8 +13,8 @@ pub enum CacheMode {
     WriteThrough,
     /// They are answered when the slower device has them, and only update what is in the cache.
     WriteAround,
-    /// They are answered when they are in the cache: a volatile write cache. A flush and writes with
-    /// [`Persistence::Durable`](block::Persistence::Durable) reach the slower device.
+    /// They are answered when they are in the cache: a volatile write cache. A flush and writes
+    /// with [`Persistence::Durable`](block::Persistence::Durable) reach the slower device.
     WriteBack,
 }
 
@@ -23,11 +23,11 @@ pub enum CacheMode {
 pub struct CacheOptions {
     /// What becomes of writes.
     pub mode: CacheMode,
-    /// The memory of blocks that are kept, in bytes: at least one frame. It is charged to the budget
-    /// as a whole.
+    /// The memory of blocks that are kept, in bytes: at least one frame. It is charged to the
+    /// budget as a whole.
     pub kept_bytes: u64,
-    /// Commands that continue a sequential stream beyond this length in bytes leave nothing behind in
-    /// the cache. 0 turns this off.
+    /// Commands that continue a sequential stream beyond this length in bytes leave nothing behind
+    /// in the cache. 0 turns this off.
     pub bypass_bytes: u64,
 }
 

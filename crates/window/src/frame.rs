@@ -203,8 +203,8 @@ impl Frame {
         }
     }
 
-    /// Writing `run` has failed. What is not newer there is dropped, so that the next read shows what
-    /// the backing holds; returns which sectors that are.
+    /// Writing `run` has failed. What is not newer there is dropped, so that the next read shows
+    /// what the backing holds; returns which sectors that are.
     pub(crate) fn fail_write(&mut self, run: SectorSet, failure: Status) -> SectorSet {
         let lost = run.and(self.writing).without(self.dirty);
         self.valid = self.valid.without(lost);
@@ -246,8 +246,8 @@ impl Frame {
         }
     }
 
-    /// Erasing sectors has failed: what is not newer there is dropped. A read in flight does not bring it
-    /// back, because another erasure of these sectors may have come in between.
+    /// Erasing sectors has failed: what is not newer there is dropped. A read in flight does not
+    /// bring it back, because another erasure of these sectors may have come in between.
     pub(crate) fn fail_erase(&mut self, sectors: SectorSet) {
         self.valid = self.valid.without(sectors.without(self.dirty));
         self.outdated = self.outdated.or(sectors);

@@ -1,5 +1,5 @@
-//! The frames of a window by their numbers. A chunk of them is made when its first frame is needed, so
-//! that a window which may become large starts small.
+//! The frames of a window by their numbers. A chunk of them is made when its first frame is needed,
+//! so that a window which may become large starts small.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -84,8 +84,8 @@ impl Frames {
         chunk.region.prefetch(at, byte_range(first, count, shift));
     }
 
-    /// Locks a frame. A panic under the lock leaves no half-changed frame that anyone would read: its
-    /// state was asserted before its bytes changed.
+    /// Locks a frame. A panic under the lock leaves no half-changed frame that anyone would read:
+    /// its state was asserted before its bytes changed.
     pub(crate) fn lock(&self, frame: u32) -> MutexGuard<'_, Frame> {
         let (chunk, at) = self.find(frame);
         let Place(frame) = &chunk.frames[at];

@@ -1,6 +1,6 @@
-//! Which frame holds a window block: a hash table of eight bytes per entry, so that a look-up touches one
-//! cache line. The table knows blocks by a hash of 32 bits alone; who looks one up checks the frame itself,
-//! which is needed next in any case.
+//! Which frame holds a window block: a hash table of eight bytes per entry, so that a look-up
+//! touches one cache line. The table knows blocks by a hash of 32 bits alone; who looks one up
+//! checks the frame itself, which is needed next in any case.
 
 use std::hash::{BuildHasher as _, RandomState};
 

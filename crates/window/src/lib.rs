@@ -10,8 +10,8 @@
 //! ```
 //!
 //! Coherence, the order of overlapping operations, flush and bounds are here, once for all kinds of
-//! volume whose blocks are not in memory. A [`Backing`] only carries requests out, in any order. The
-//! window never has two requests in flight whose order matters.
+//! volume whose blocks are not in memory. A [`Backing`] only carries requests out, in any order.
+//! The window never has two requests in flight whose order matters.
 //!
 //! What this crate must not know: files, protocols, definitions. See `docs/design/0016-window.md`.
 

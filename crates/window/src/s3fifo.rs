@@ -1,5 +1,5 @@
-//! Which frame of a cache is evicted: S3-FIFO (J. Yang, Y. Zhang, Z. Qiu, Y. Yue, K. V. Rashmi: "FIFO
-//! Queues are All You Need for Cache Eviction", SOSP 2023).
+//! Which frame of a cache is evicted: S3-FIFO (J. Yang, Y. Zhang, Z. Qiu, Y. Yue, K. V. Rashmi:
+//! "FIFO Queues are All You Need for Cache Eviction", SOSP 2023).
 //!
 //! ```text
 //!  new ──► small (a tenth) ──┬─ used again ──► main ──┬─ used since ──► main again
@@ -7,9 +7,9 @@
 //!  new, its block is among the ghosts ──► main
 //! ```
 //!
-//! Blocks that are used once pass through the small queue, so a scan does not evict what is used often.
-//! A frame that cannot be evicted now (a command uses it, or it is dirty) leaves its queue when its
-//! turn comes and joins it again when it can.
+//! Blocks that are used once pass through the small queue, so a scan does not evict what is used
+//! often. A frame that cannot be evicted now (a command uses it, or it is dirty) leaves its queue
+//! when its turn comes and joins it again when it can.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -53,7 +53,8 @@ struct Ghosts {
 }
 
 impl S3Fifo {
-    /// What it takes of memory for a frame, at most, besides the map of ghosts: vectors double when they grow.
+    /// What it takes of memory for a frame, at most, besides the map of ghosts: vectors double when
+    /// they grow.
     pub(crate) const FRAME_BYTES: usize =
         2 * (size_of::<Entry>() + 2 * size_of::<u32>() + size_of::<(u64, u32)>());
 
@@ -105,9 +106,9 @@ impl S3Fifo {
         self.entries[frame as usize].is_queued
     }
 
-    /// Takes the frame to evict out of its queue. At least one frame that can be evicted is in a queue.
-    /// `block_of` is the window block of a frame, or `None` if it cannot be evicted now. `ghosts_max`
-    /// bounds what is remembered of evicted blocks.
+    /// Takes the frame to evict out of its queue. At least one frame that can be evicted is in a
+    /// queue. `block_of` is the window block of a frame, or `None` if it cannot be evicted now.
+    /// `ghosts_max` bounds what is remembered of evicted blocks.
     pub(crate) fn evict(
         &mut self,
         ghosts_max: usize,

@@ -1,7 +1,8 @@
 //! What a window's lock guards: which frame holds which window block, who waits for what, and what
 //! is in flight.
 //!
-//! Lock order: the state, then one frame. A thread that holds several frames does not take the state.
+//! Lock order: the state, then one frame. A thread that holds several frames does not take the
+//! state.
 
 mod admission;
 mod erasures;

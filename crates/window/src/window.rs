@@ -49,8 +49,8 @@ pub struct Window {
 }
 
 impl Window {
-    /// A window on `backing`, which has the given size and blocks. Commands that waited are reported
-    /// to `completions`.
+    /// A window on `backing`, which has the given size and blocks. Commands that waited are
+    /// reported to `completions`.
     #[expect(
         clippy::needless_pass_by_value,
         reason = "it takes a share of the budget, as of the rest"
@@ -223,9 +223,9 @@ impl Window {
         self.run_internal(&intent, Op::Flush)
     }
 
-    /// Begins to write one in `share` of the dirty frames of a cache in the background, but at least
-    /// `frames_min`, in ascending order. Returns whether there were any. If there were none, the backing is
-    /// woken when there are ([`Backing::wake_cleaner`]).
+    /// Begins to write one in `share` of the dirty frames of a cache in the background, but at
+    /// least `frames_min`, in ascending order. Returns whether there were any. If there were none,
+    /// the backing is woken when there are ([`Backing::wake_cleaner`]).
     pub fn clean(&self, share: usize, frames_min: usize) -> bool {
         self.state().begin_cleaning(share, frames_min)
     }
@@ -283,8 +283,8 @@ impl Window {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Within the lock, a panic is a broken invariant; the state after it is whole except for the
-        // command at hand.
+        // Within the lock, a panic is a broken invariant; the state after it is whole except for
+        // the command at hand.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -327,7 +327,8 @@ impl Window {
         }
         drop(state);
         for (active, ended) in actives.iter().zip(ended) {
-            // A frame in transfer stays what it is, so its bytes are copied without the state's lock.
+            // A frame in transfer stays what it is, so its bytes are copied without the state's
+            // lock.
             if let (Some(Active::Fill { frame, run }), Ok(bytes)) = (*active, ended.result) {
                 self.frames
                     .lock(frame)

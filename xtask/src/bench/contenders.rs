@@ -272,8 +272,8 @@ impl Spdk {
         Ok(this)
     }
 
-    /// Listens with TLS, too, for a host that has this key, and serves no other host from now on: it
-    /// refuses to do both. The target has to be running.
+    /// Listens with TLS, too, for a host that has this key, and serves no other host from now on:
+    /// it refuses to do both. The target has to be running.
     pub fn secure(&self, key: &Path) -> io::Result<()> {
         let (nqn, key) = (Self::NQN, key.display());
         self.call(&[

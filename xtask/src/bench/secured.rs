@@ -1,5 +1,5 @@
-//! `cargo xtask bench --tls on`: TLS beside plain NVMe/TCP and, if `SPDK_DIR` names a build, beside SPDK's
-//! TLS, with the same key.
+//! `cargo xtask bench --tls on`: TLS beside plain NVMe/TCP and, if `SPDK_DIR` names a build, beside
+//! SPDK's TLS, with the same key.
 
 use std::fs;
 use std::io;

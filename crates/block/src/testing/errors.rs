@@ -1,9 +1,11 @@
-//! Lists of errors for snapshots of their messages: with every variant of an enum, or the test does not compile.
+//! Lists of errors for snapshots of their messages: with every variant of an enum, or the test does
+//! not compile.
 
 use std::fmt::{Debug, Display};
 
-/// A vector with at least one value for each variant of an enum. The patterns are those of a `match` without a wildcard, so a
-/// variant without a row is a compile error; each value must match the pattern of its row.
+/// A vector with at least one value for each variant of an enum. The patterns are those of a
+/// `match` without a wildcard, so a variant without a row is a compile error; each value must match
+/// the pattern of its row.
 ///
 /// ```
 /// use block::BlockSize;

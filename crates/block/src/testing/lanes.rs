@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::{Lane, Lanes};
+use crate::{Lane, LaneOpener};
 
 /// Lanes of threads, in the order in which the threads have started.
 #[derive(Debug, Default)]
@@ -38,7 +38,7 @@ impl CountedLanes {
     }
 }
 
-impl Lanes for CountedLanes {
+impl LaneOpener for CountedLanes {
     fn open(self: Arc<Self>) -> io::Result<Box<dyn Lane>> {
         let (event, raise) = UnixStream::pair()?;
         let counts = Arc::new(LaneCounts {

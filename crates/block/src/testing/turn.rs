@@ -6,7 +6,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 ///
 /// The test harness runs as many tests at a time as there are processors, so a test that bounds a
 /// delay would measure the others. It holds [`Turn::alone`]; every other test of the same program
-/// that keeps a processor busy holds [`Turn::shared`], usually in its fixture. A test holds one turn.
+/// that keeps a processor busy holds [`Turn::shared`], usually in its fixture. A test holds one
+/// turn.
 #[derive(Debug)]
 #[must_use]
 pub struct Turn(());

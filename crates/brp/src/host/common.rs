@@ -88,7 +88,8 @@ impl Common {
         self.terms.as_ref()
     }
 
-    /// Forgets that a tag is unanswered from the last connection: its next command is a new one (BRP-34).
+    /// Forgets that a tag is unanswered from the last connection: its next command is a new one
+    /// (BRP-34).
     pub fn give_up(&mut self, tag: u16) {
         self.table.give_up(tag);
     }
@@ -160,8 +161,8 @@ impl Common {
         }
     }
 
-    /// Sends LOGIN and messages about no command with `send`, which says whether there was room. Returns whether
-    /// commands may follow.
+    /// Sends LOGIN and messages about no command with `send`, which says whether there was room.
+    /// Returns whether commands may follow.
     pub(crate) fn emit_notices(&mut self, mut send: impl FnMut(&[u8]) -> bool) -> bool {
         if self.state == State::Started {
             if !send(self.login.as_bytes()) {

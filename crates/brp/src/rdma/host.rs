@@ -1,12 +1,14 @@
-//! The host's end of a connection over RDMA: commands go out, the target moves data, outcomes come back.
+//! The host's end of a connection over RDMA: commands go out, the target moves data, outcomes come
+//! back.
 //!
-//! Data go inside messages if they are short enough for the terms of the connection. Otherwise the command's range of
-//! the buffers is opened to the target, for one direction and under a key of its own, until the command is answered.
-//! If the target has not invalidated the key with the reply, the session does so before it reports the outcome, so
-//! late RDMA requests cannot access memory (BRP-19).
+//! Data go inside messages if they are short enough for the terms of the connection. Otherwise the
+//! command's range of the buffers is opened to the target, for one direction and under a key of its
+//! own, until the command is answered. If the target has not invalidated the key with the reply,
+//! the session does so before it reports the outcome, so late RDMA requests cannot access memory
+//! (BRP-19).
 //!
-//! No queue pair, no clock: the owner posts what [`HostSession::poll_transmit`] requests through [`HostWork`], and hands
-//! in the messages that come.
+//! No queue pair, no clock: the owner posts what [`HostSession::poll_transmit`] requests through
+//! [`HostWork`], and hands in the messages that come.
 
 use session::{BufferRange, RemoteBuffer, RemoteKey};
 use zerocopy::{FromBytes, IntoBytes};
@@ -47,8 +49,9 @@ pub trait HostWork {
     /// Invalidates a key. When this returns, the range cannot be accessed any more.
     fn close(&mut self, key: RemoteKey);
 
-    /// Posts a message: a copy of `head` and of the bytes of `data`. Returns whether there was room. A message may
-    /// have to be retransmitted after its command was answered, so it does not refer to the buffers.
+    /// Posts a message: a copy of `head` and of the bytes of `data`. Returns whether there was
+    /// room. A message may have to be retransmitted after its command was answered, so it does not
+    /// refer to the buffers.
     fn send(&mut self, head: &[u8], data: Option<BufferRange>) -> bool;
 
     /// Copies data that came inside a message to a range of the same length.
@@ -72,10 +75,10 @@ impl HostSession {
         (login.tags.get() + RECEIVES_EXTRA, len_bytes)
     }
 
-    /// A connection that has just been made, whose reply had `private_data`; `login` is the first thing to be sent.
-    /// `resumption` is what is known from the last connection of the session that `login` is to go on with, and
-    /// `send_max_bytes` the longest message that the owner can send, at least that of LOGIN. Panics if `login` asks for
-    /// no tags.
+    /// A connection that has just been made, whose reply had `private_data`; `login` is the first
+    /// thing to be sent. `resumption` is what is known from the last connection of the session that
+    /// `login` is to go on with, and `send_max_bytes` the longest message that the owner can send,
+    /// at least that of LOGIN. Panics if `login` asks for no tags.
     pub fn new(
         login: Login,
         resumption: Option<&Resumption>,
@@ -123,7 +126,8 @@ impl HostSession {
         self.common.submit(tag, command)
     }
 
-    /// Forgets that a tag is unanswered from the last connection: its next command is a new one (BRP-34).
+    /// Forgets that a tag is unanswered from the last connection: its next command is a new one
+    /// (BRP-34).
     pub fn give_up(&mut self, tag: u16) {
         self.common.give_up(tag);
     }
@@ -185,9 +189,9 @@ impl HostSession {
         }
     }
 
-    /// Handles a message and the key that the target invalidated with it. Appends outcomes to `done`. If this fails,
-    /// the next output of [`poll_transmit`](Self::poll_transmit) is the last, and the connection must be closed
-    /// after it.
+    /// Handles a message and the key that the target invalidated with it. Appends outcomes to
+    /// `done`. If this fails, the next output of [`poll_transmit`](Self::poll_transmit) is the
+    /// last, and the connection must be closed after it.
     pub fn handle_message<W: HostWork + ?Sized>(
         &mut self,
         message: &[u8],

@@ -1,8 +1,8 @@
 //! The target's end of a connection over RDMA.
 //!
-//! [`TargetSession`] takes messages apart, keeps where each command's data are in the host's memory (`places`), fetches
-//! data with RDMA READ (`inbound`), and posts RDMA WRITEs and replies (`outbound`); [`Commands`](crate::target) executes
-//! commands.
+//! [`TargetSession`] takes messages apart, keeps where each command's data are in the host's memory
+//! (`places`), fetches data with RDMA READ (`inbound`), and posts RDMA WRITEs and replies
+//! (`outbound`); [`Commands`](crate::target) executes commands.
 
 mod inbound;
 mod outbound;
@@ -64,8 +64,9 @@ impl<B> TargetSession<B> {
     /// The most RDMA READs at once.
     const READS_MAX: u8 = 64;
 
-    /// Checks the private data of a connection request by a host that supports `reads_max` outstanding RDMA
-    /// READs. `None`: the request is to be rejected, since it is none of BRP's or allows no RDMA READ.
+    /// Checks the private data of a connection request by a host that supports `reads_max`
+    /// outstanding RDMA READs. `None`: the request is to be rejected, since it is none of BRP's or
+    /// allows no RDMA READ.
     pub fn accept(
         now: Instant,
         config: TargetConfig,

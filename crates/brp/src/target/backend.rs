@@ -29,8 +29,8 @@ pub trait Backend {
     /// Whether the connection may go on. Asked when it is woken.
     fn standing(&mut self) -> Standing;
 
-    /// The unit as the host sees it now; `None` if it was removed. Takes no lock unless something has
-    /// changed since the last call.
+    /// The unit as the host sees it now; `None` if it was removed. Takes no lock unless something
+    /// has changed since the last call.
     fn unit(&mut self) -> Option<UnitRef<'_>>;
 
     /// Charges the memory budget with `len_bytes` for data of commands that wait for their volume,
@@ -69,7 +69,8 @@ pub enum LogIn {
         /// The identifier of the volume.
         volume: [u8; 16],
     },
-    /// The session's old connection is being ended. The connection is woken when that is done (BRP-28).
+    /// The session's old connection is being ended. The connection is woken when that is done
+    /// (BRP-28).
     Wait,
     /// It is rejected.
     Rejected(LoginStatus),
@@ -99,8 +100,8 @@ pub struct UnitRef<'a> {
     pub is_pinned: bool,
 }
 
-/// What a host may do with the unit, and the status of what it may not. The volume's own write lock is
-/// not in here: volumes refuse writes themselves.
+/// What a host may do with the unit, and the status of what it may not. The volume's own write lock
+/// is not in here: volumes refuse writes themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Permission {
     /// Read.

@@ -21,7 +21,8 @@ pub(crate) struct Commands {
     pub(super) slots: Box<[Slot]>,
     /// Commands to be answered or sent, in the order of sending.
     ready: VecDeque<Tag>,
-    /// Without [`Features::ANY_ORDER`]: commands whose reply is not ready, in the order of arrival (BRP-35).
+    /// Without [`Features::ANY_ORDER`]: commands whose reply is not ready, in the order of arrival
+    /// (BRP-35).
     order: Option<VecDeque<Tag>>,
     held: BinaryHeap<Reverse<Held>>,
     held_count: u64,
@@ -99,7 +100,7 @@ pub(crate) enum Begun {
 
 /// The command at the front of those that are ready.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Front {
+pub(crate) struct ReadyCommand {
     pub(crate) tag: Tag,
     pub(crate) payload: Payload,
 }
@@ -216,7 +217,8 @@ impl Commands {
         })
     }
 
-    /// Answers a command that was executed in whole (BRP-30). `None`: the rest of it is to be executed.
+    /// Answers a command that was executed in whole (BRP-30). `None`: the rest of it is to be
+    /// executed.
     #[cold]
     fn replay<B: Backend>(&mut self, tag: Tag, backend: &mut B) -> Option<Begun> {
         let slot = &mut self.slots[tag.index()];
@@ -433,13 +435,13 @@ impl Commands {
     }
 
     /// The first ready command, unless its reply waits for others.
-    pub(crate) fn front(&self) -> Option<Front> {
+    pub(crate) fn front(&self) -> Option<ReadyCommand> {
         if !self.merger.is_open() {
             return None;
         }
         let tag = *self.ready.front()?;
         let payload = self.slots[tag.index()].payload();
-        Some(Front { tag, payload })
+        Some(ReadyCommand { tag, payload })
     }
 
     /// What goes to the host for each ready command, in the order of sending.
@@ -448,8 +450,8 @@ impl Commands {
         self.ready.iter().map(|tag| slots[tag.index()].payload())
     }
 
-    /// Reads the next bytes of the first ready command, a read, into `dest`: whole blocks. Returns `false` if this
-    /// fails; the command must then be answered with its status.
+    /// Reads the next bytes of the first ready command, a read, into `dest`: whole blocks. Returns
+    /// `false` if this fails; the command must then be answered with its status.
     #[must_use]
     pub(crate) fn copy_front<B: Backend>(&mut self, dest: &mut [u8], backend: &mut B) -> bool {
         let len_bytes = dest.len() as u32;
@@ -457,8 +459,8 @@ impl Commands {
             .is_some()
     }
 
-    /// The placement of the next `len_bytes` bytes of the first ready command, a read. `None` if this
-    /// fails; the command must then be answered with its status.
+    /// The placement of the next `len_bytes` bytes of the first ready command, a read. `None` if
+    /// this fails; the command must then be answered with its status.
     pub(crate) fn place_front<B: Backend>(
         &mut self,
         len_bytes: u32,
@@ -492,7 +494,8 @@ impl Commands {
         })
     }
 
-    /// Answers the first ready command and frees its tag. `data_bytes` bytes of data follow the reply.
+    /// Answers the first ready command and frees its tag. `data_bytes` bytes of data follow the
+    /// reply.
     pub(crate) fn retire_front<B: Backend>(
         &mut self,
         now: Instant,

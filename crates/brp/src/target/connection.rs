@@ -42,7 +42,8 @@ pub struct TargetConfig {
     pub compare_max_bytes: u32,
     /// The longest time for which a record is kept without a connection.
     pub hold_max: Duration,
-    /// Reads of at least this many bytes are placed into the send list (TCP); shorter ones are copied.
+    /// Reads of at least this many bytes are placed into the send list (TCP); shorter ones are
+    /// copied.
     pub place_min_bytes: u32,
     /// How long a host may take from the start of the connection to a granted login (BRP-3).
     pub login_timeout: Duration,
@@ -516,7 +517,8 @@ impl Connection {
         self.is_idle() && !self.wants_transmit()
     }
 
-    /// The connection has to end for this reason. The session can go on at once on another connection (BRP-27).
+    /// The connection has to end for this reason. The session can go on at once on another
+    /// connection (BRP-27).
     pub(crate) fn close<B: Backend>(&mut self, error: SessionError, backend: &mut B) {
         let was_ready = self.stage == Stage::Ready;
         match error {

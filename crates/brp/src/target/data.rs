@@ -9,8 +9,8 @@ use super::slot::{Slot, Stage};
 use crate::wire::{Command, Operation};
 
 impl Commands {
-    /// Receives the next bytes of a command's data, in order. What is executed already of a write that is
-    /// replayed is dropped.
+    /// Receives the next bytes of a command's data, in order. What is executed already of a write
+    /// that is replayed is dropped.
     pub(crate) fn data<B: Backend>(&mut self, tag: Tag, bytes: &[u8], backend: &mut B) {
         let slot = &mut self.slots[tag.index()];
         let at_bytes = slot.moved_bytes;
@@ -28,7 +28,8 @@ impl Commands {
         }
     }
 
-    /// Prefetches the blocks that `command` writes: it was received with its data and will begin soon.
+    /// Prefetches the blocks that `command` writes: it was received with its data and will begin
+    /// soon.
     pub(crate) fn prefetch<B: Backend>(command: &Command, backend: &mut B) {
         if command.operation == Operation::Write as u8
             && let Some(unit) = backend.unit()
@@ -68,7 +69,8 @@ impl Commands {
         self.settle(tag);
     }
 
-    /// Executes the whole blocks among `bytes`, which begin at `at_bytes` of the data, and keeps the rest.
+    /// Executes the whole blocks among `bytes`, which begin at `at_bytes` of the data, and keeps
+    /// the rest.
     pub(super) fn stream<B: Backend>(
         &mut self,
         tag: Tag,

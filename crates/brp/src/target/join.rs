@@ -25,8 +25,8 @@ impl Commands {
         self.merger.joins()
     }
 
-    /// The first ready commands whose replies fit together into `room_bytes` bytes, with at most `data_max_bytes`
-    /// bytes of data each.
+    /// The first ready commands whose replies fit together into `room_bytes` bytes, with at most
+    /// `data_max_bytes` bytes of data each.
     pub(crate) fn joinable(&self, data_max_bytes: u32, room_bytes: usize) -> Joinable {
         let mut joinable = Joinable::default();
         for payload in self.ready_payloads() {
@@ -51,8 +51,8 @@ impl Commands {
         joinable
     }
 
-    /// Answers the commands that [`Self::joinable`] gave. Writes the replies with their data to `room`, which is
-    /// as long as it said; how many bytes they took: fewer if a read failed.
+    /// Answers the commands that [`Self::joinable`] gave. Writes the replies with their data to
+    /// `room`, which is as long as it said; how many bytes they took: fewer if a read failed.
     pub(crate) fn join<B: Backend>(
         &mut self,
         now: Instant,

@@ -1,4 +1,5 @@
-//! Temporal merge: replies that are ready at about the same time are joined into one message (step 3).
+//! Temporal merge: replies that are ready at about the same time are joined into one message (step
+//! 3).
 //!
 //! Read first: docs/brp.md, "Temporal merge".
 //!
@@ -44,7 +45,8 @@ pub(super) struct Merger {
     waits_until: Option<Instant>,
 }
 
-/// The load test: the exponentially weighted mean of the commands in flight, taken when one becomes ready.
+/// The load test: the exponentially weighted mean of the commands in flight, taken when one becomes
+/// ready.
 #[derive(Debug, Default)]
 struct Load {
     /// The mean, in parts of 1 / `ONE`.
@@ -54,7 +56,8 @@ struct Load {
 
 impl Load {
     const ONE: u32 = 256;
-    /// A sample counts one part in this many: the mean follows a change within some dozens of commands.
+    /// A sample counts one part in this many: the mean follows a change within some dozens of
+    /// commands.
     const WEIGHT: u32 = 16;
 
     fn note(&mut self, in_flight: u16) {

@@ -26,7 +26,8 @@ pub(super) struct TagRecord {
     pub(super) flags: u16,
     pub(super) lba: u64,
     pub(super) blocks: u32,
-    /// What is done of a command in [`Progress::Partial`]: bytes of a write, blocks of other commands.
+    /// What is done of a command in [`Progress::Partial`]: bytes of a write, blocks of other
+    /// commands.
     pub(super) done: u32,
     pub(super) status: Status,
     pub(super) detail: u32,

@@ -99,7 +99,8 @@ pub(super) struct Slot {
     pub(super) block_shift: u32,
     /// Data that move between host and target, in bytes.
     pub(super) len_bytes: u32,
-    /// Of a read: bytes that were sent. Of a command with data: bytes that have arrived or need not.
+    /// Of a read: bytes that were sent. Of a command with data: bytes that have arrived or need
+    /// not.
     pub(super) moved_bytes: u32,
     /// Success until something failed.
     pub(super) status: Status,

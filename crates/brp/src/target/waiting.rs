@@ -1,8 +1,8 @@
-//! Commands that wait for their volume: until their blocks are in memory ([`Stage::Filling`]), and until their
-//! effects are safe ([`Stage::Settling`]). Aborts.
+//! Commands that wait for their volume: until their blocks are in memory ([`Stage::Filling`]), and
+//! until their effects are safe ([`Stage::Settling`]). Aborts.
 //!
-//! While the volume is not ready, no data are requested from the host, so none are kept. Only data inside the
-//! command are kept, charged to the memory budget, and written when the volume is ready.
+//! While the volume is not ready, no data are requested from the host, so none are kept. Only data
+//! inside the command are kept, charged to the memory budget, and written when the volume is ready.
 
 use std::time::Instant;
 
@@ -16,8 +16,8 @@ use super::slot::{Slot, Stage};
 use crate::wire::{Operation, Status};
 
 impl Commands {
-    /// Handles a volume's completion of a command that waits. The transport treats the result like that
-    /// of [`Commands::begin`].
+    /// Handles a volume's completion of a command that waits. The transport treats the result like
+    /// that of [`Commands::begin`].
     pub(crate) fn handle_completion<B: Backend>(
         &mut self,
         now: Instant,
@@ -62,8 +62,8 @@ impl Commands {
         Begun::Inside(tag)
     }
 
-    /// All data of the command are kept until it is executed: charges the memory budget with them. Returns `false`, and
-    /// lowers the credits, if it is exceeded.
+    /// All data of the command are kept until it is executed: charges the memory budget with them.
+    /// Returns `false`, and lowers the credits, if it is exceeded.
     pub(super) fn keep_input<B: Backend>(&mut self, tag: Tag, backend: &mut B) -> bool {
         let slot = &mut self.slots[tag.index()];
         let input_bytes = self.input_bytes + u64::from(slot.len_bytes);
@@ -154,7 +154,8 @@ impl Commands {
         }
     }
 
-    /// Answers a command that waits for its volume with this status. A late answer of its volume is ignored.
+    /// Answers a command that waits for its volume with this status. A late answer of its volume is
+    /// ignored.
     fn give_up<B: Backend>(&mut self, tag: Tag, status: Status, backend: &mut B) {
         self.end_lease(tag, backend);
         let slot = &mut self.slots[tag.index()];

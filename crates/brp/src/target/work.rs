@@ -1,4 +1,5 @@
-//! Commands that are executed piece by piece, so that none holds up the thread: WRITE_ZEROES, DISCARD, and FLUSH.
+//! Commands that are executed piece by piece, so that none holds up the thread: WRITE_ZEROES,
+//! DISCARD, and FLUSH.
 
 use block::{Blocks, Extent, Lba, Op, Unmap};
 

@@ -1,8 +1,9 @@
-//! The host's end of a connection over TCP: commands go out, data are put where they belong, outcomes come back.
+//! The host's end of a connection over TCP: commands go out, data are put where they belong,
+//! outcomes come back.
 //!
-//! No socket, no clock: the owner gives what was received to [`HostSession::handle_bytes`] and sends what
-//! [`HostSession::poll_transmit`] puts into a [`SendList`], whose placements are offsets into the session's
-//! [`Buffers`].
+//! No socket, no clock: the owner gives what was received to [`HostSession::handle_bytes`] and
+//! sends what [`HostSession::poll_transmit`] puts into a [`SendList`], whose placements are offsets
+//! into the session's [`Buffers`].
 
 use std::collections::VecDeque;
 
@@ -87,7 +88,8 @@ struct Held {
     outcome: Outcome,
 }
 
-/// Data up to this length are copied next to their header; longer ones are gathered from their buffer.
+/// Data up to this length are copied next to their header; longer ones are gathered from their
+/// buffer.
 const COPY_MAX_BYTES: u32 = 4096;
 /// The most data of one DATA message.
 const DATA_MAX_BYTES: u32 = 256 << 10;
@@ -98,8 +100,9 @@ impl HostSession {
     /// The source of every placement: the session's buffers.
     pub const SOURCE: SourceId = SourceId(0);
 
-    /// A connection that has just been made; `login` is the first thing to be sent. `resumption` is what is known from
-    /// the last connection of the session that `login` is to go on with. Panics if `login` asks for no tags.
+    /// A connection that has just been made; `login` is the first thing to be sent. `resumption` is
+    /// what is known from the last connection of the session that `login` is to go on with. Panics
+    /// if `login` asks for no tags.
     pub fn new(login: Login, resumption: Option<&Resumption>) -> Self {
         let common = Common::new(&login, resumption);
         Self {
@@ -131,8 +134,8 @@ impl HostSession {
     }
 
     /// Takes a command. One with a tag that is unanswered from the last connection must be the same
-    /// command, and is sent as a replay. Panics if `tag` is out of range or in flight, or if the command's data lie
-    /// outside of `buffers`.
+    /// command, and is sent as a replay. Panics if `tag` is out of range or in flight, or if the
+    /// command's data lie outside of `buffers`.
     pub fn submit(
         &mut self,
         tag: u16,
@@ -147,7 +150,8 @@ impl HostSession {
         Ok(())
     }
 
-    /// Forgets that a tag is unanswered from the last connection: its next command is a new one (BRP-34).
+    /// Forgets that a tag is unanswered from the last connection: its next command is a new one
+    /// (BRP-34).
     pub fn give_up(&mut self, tag: u16) {
         self.common.give_up(tag);
     }
@@ -222,7 +226,8 @@ impl HostSession {
                 len_bytes,
                 ..body.dest
             };
-            // Copied, since it arrived together with other messages; long data are received in place.
+            // Copied, since it arrived together with other messages; long data are received in
+            // place.
             buffers.range_mut(dest).copy_from_slice(data);
             self.note_data(len_bytes, done);
             return Ok(());
@@ -359,8 +364,8 @@ impl HostSession {
         }
     }
 
-    /// The command is answered. Its outcome waits if its data are still in the send list, since the caller
-    /// may use the buffer again as soon as it has the outcome.
+    /// The command is answered. Its outcome waits if its data are still in the send list, since the
+    /// caller may use the buffer again as soon as it has the outcome.
     fn finish(&mut self, reply: &Short, done: &mut Vec<Outcome>) {
         let tag = reply.tag.get();
         let entry = self.common.table.get_mut(tag);

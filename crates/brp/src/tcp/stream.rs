@@ -35,8 +35,8 @@ impl Default for Header {
 }
 
 impl Header {
-    /// Takes the next header off `input`, which is not empty. A header that is complete in the input stays there; a header
-    /// that is split is put together first.
+    /// Takes the next header off `input`, which is not empty. A header that is complete in the
+    /// input stays there; a header that is split is put together first.
     pub(super) fn take<'a>(
         &mut self,
         input: &mut &'a [u8],

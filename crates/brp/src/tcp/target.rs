@@ -1,7 +1,7 @@
 //! The target's end of a connection over TCP.
 //!
-//! [`TargetSession`] cuts the stream into messages (`receive`), asks for data with PULL, and writes replies with
-//! their data; [`Commands`] executes commands.
+//! [`TargetSession`] cuts the stream into messages (`receive`), asks for data with PULL, and writes
+//! replies with their data; [`Commands`] executes commands.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -355,8 +355,8 @@ impl Pulls {
     }
 }
 
-/// Sends the first ready replies in one message if replies are joined and at least two fit (BRP-36); whether it did. Data
-/// that are placed are in no such message.
+/// Sends the first ready replies in one message if replies are joined and at least two fit
+/// (BRP-36); whether it did. Data that are placed are in no such message.
 fn push_joined<B: Backend>(
     now: Instant,
     commands: &mut Commands,
@@ -431,7 +431,8 @@ fn push_copied<B: Backend>(
     let Some(room) = out.reserve(message_bytes) else {
         return false;
     };
-    // Copied once, next to the header, since one more part costs the system more than these few bytes.
+    // Copied once, next to the header, since one more part costs the system more than these few
+    // bytes.
     if !commands.copy_front(&mut room[SHORT_BYTES..], backend) {
         out.retract(message_bytes);
         return true;
@@ -475,7 +476,8 @@ fn push_placed<B: Backend>(
     true
 }
 
-/// Writes the header of a reply with `len_bytes` bytes of data. With the last one the command ends (BRP-17).
+/// Writes the header of a reply with `len_bytes` bytes of data. With the last one the command ends
+/// (BRP-17).
 fn write_reply<B: Backend>(
     now: Instant,
     tag: Tag,

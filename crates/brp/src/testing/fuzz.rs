@@ -29,8 +29,8 @@ fn login() -> Login {
     login
 }
 
-/// A target's end gets any bytes: first a script of commands, then the raw rest of the input, cut into chunks of a
-/// length that the first byte gives. A second connection resumes the session.
+/// A target's end gets any bytes: first a script of commands, then the raw rest of the input, cut
+/// into chunks of a length that the first byte gives. A second connection resumes the session.
 pub fn target_session(input: &[u8]) {
     let Some((&first, rest)) = input.split_first() else {
         return;

@@ -53,13 +53,15 @@ pub trait Link: Sized {
     /// Moves something in both directions: how much depends on `amount`.
     fn advance(&mut self, now: Instant, amount: usize);
 
-    /// Moves everything in both directions, in chunks of `chunk` bytes over a stream, until nothing moves.
+    /// Moves everything in both directions, in chunks of `chunk` bytes over a stream, until nothing
+    /// moves.
     fn settle(&mut self, now: Instant, chunk: usize);
 
     /// The volume is done with a command.
     fn complete(&mut self, now: Instant, completion: Completion);
 
-    /// The connection breaks: what is in flight is lost. Returns what the host needs on the next one.
+    /// The connection breaks: what is in flight is lost. Returns what the host needs on the next
+    /// one.
     fn cut(self, now: Instant) -> Option<Resumption>;
 }
 

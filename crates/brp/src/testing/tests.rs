@@ -120,7 +120,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 /// A host, its session, and what each command of it has done to each block: never twice.
-struct Game<L> {
+struct CheckedHost<L> {
     setup: Setup,
     now: Instant,
     target: Arc<TestTarget>,
@@ -136,7 +136,7 @@ struct Game<L> {
     submitted: usize,
 }
 
-impl<L: Link> Game<L> {
+impl<L: Link> CheckedHost<L> {
     fn new(setup: &Setup) -> Self {
         let now = Instant::now();
         let volume = Arc::new(LateVolume::new(BlockSize::B512, BLOCKS));
@@ -190,7 +190,8 @@ impl<L: Link> Game<L> {
         }
     }
 
-    /// The connection breaks; the host comes back and sends what is unanswered again, in the order of tags.
+    /// The connection breaks; the host comes back and sends what is unanswered again, in the order
+    /// of tags.
     fn cut(&mut self) {
         let shared = Arc::clone(&self.volume) as Arc<dyn Volume>;
         let other = TestTarget::new(Arc::clone(&shared));
@@ -307,8 +308,8 @@ impl<L: Link> Game<L> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(block::testing::cases(64)))]
 
-    /// BRP-12, BRP-27, BRP-30: whatever the chunking, the step, the delays of the volume and the losses of connections,
-    /// each command is executed and answered once.
+    /// BRP-12, BRP-27, BRP-30: whatever the chunking, the step, the delays of the volume and the
+    /// losses of connections, each command is executed and answered once.
     #[test]
     fn every_command_is_executed_once_over_any_number_of_connections(
         setup in setups(),
@@ -341,7 +342,7 @@ proptest! {
 }
 
 fn play<L: Link>(setup: &Setup, steps: &[Step]) {
-    let mut game = Game::<L>::new(setup);
+    let mut game = CheckedHost::<L>::new(setup);
     for step in steps {
         game.step(step);
     }

@@ -67,8 +67,8 @@ impl Features {
     }
 }
 
-/// The steps of the protocol; each includes those before. An end asks for, or grants, the features of
-/// its step, so that the lower step of both ends is the one that is taken.
+/// The steps of the protocol; each includes those before. An end asks for, or grants, the features
+/// of its step, so that the lower step of both ends is the one that is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
     /// Replies in the order of the commands (step 1).
@@ -176,7 +176,8 @@ const _: () = assert!(std::mem::offset_of!(Login, host) == HOST_FIELDS_BYTES);
 const _: () = assert!(std::mem::offset_of!(Login, target) == 288);
 
 impl Login {
-    /// A login as `host` to unit `unit` of `target`, with nothing asked for. `None` if a name is not one.
+    /// A login as `host` to unit `unit` of `target`, with nothing asked for. `None` if a name is
+    /// not one.
     pub fn new(host: &str, target: &str, unit: u32) -> Option<Self> {
         Some(Self {
             kind: Kind::Login as u8,
@@ -329,8 +330,8 @@ impl ConnectionRequest {
         }
     }
 
-    /// The record at the start of a request's private data. `None` if it is not one: another magic, a
-    /// version below 1, no tags or more than [`TAGS_MAX`].
+    /// The record at the start of a request's private data. `None` if it is not one: another magic,
+    /// a version below 1, no tags or more than [`TAGS_MAX`].
     pub fn parse(private_data: &[u8]) -> Option<Self> {
         let (request, _) = Self::read_from_prefix(private_data).ok()?;
         let is_valid = request.magic == MAGIC

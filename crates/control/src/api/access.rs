@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use http_body_util::BodyExt as _;
 
 use super::answer::{ApiError, BODY_MAX_BYTES};
-use super::caller::{Caller, CertificateNames, Entrance};
+use super::caller::{ApiListener, Caller, CertificateNames};
 use super::network::{InProgress, Membership, OF_TOKEN_MAX, TooMany};
 use super::role::{Role, names_a_place};
 use super::tokens::{TokenView, Tokens};
@@ -19,16 +19,16 @@ use super::tokens::{TokenView, Tokens};
 /// How long the body of a request over TCP may take.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Rejects requests over TCP without a valid token. Others go on with what the token says. A token in the
-/// header comes before one that a certificate proves.
+/// Rejects requests over TCP without a valid token. Others go on with what the token says. A token
+/// in the header comes before one that a certificate proves.
 pub(super) async fn authenticate(
-    Extension(entrance): Extension<Entrance>,
+    Extension(listener): Extension<ApiListener>,
     Extension(tokens): Extension<Tokens>,
     ConnectInfo(caller): ConnectInfo<Caller>,
     mut request: Request,
     next: Next,
 ) -> Response {
-    if let Entrance::Socket(_) = entrance {
+    if let ApiListener::Socket(_) = listener {
         return next.run(request).await;
     }
     let Some(holder) = holder_of(&request, &tokens) else {
@@ -81,16 +81,16 @@ fn until_sent(response: Response, in_progress: Option<InProgress>) -> Response {
     })
 }
 
-/// Rejects requests that the role of their token does not include, and those whose token was removed
-/// while their body came.
+/// Rejects requests that the role of their token does not include, and those whose token was
+/// removed while their body came.
 pub(super) async fn authorize(
-    Extension(entrance): Extension<Entrance>,
+    Extension(listener): Extension<ApiListener>,
     Extension(tokens): Extension<Tokens>,
     ConnectInfo(caller): ConnectInfo<Caller>,
     request: Request,
     next: Next,
 ) -> Response {
-    if let Entrance::Socket(_) = entrance {
+    if let ApiListener::Socket(_) = listener {
         return next.run(request).await;
     }
     let Some(holder) = request.extensions().get::<TokenView>().cloned() else {

@@ -291,8 +291,8 @@ impl IntoResponse for ApiError {
 /// The longest text of a rejection by crate `axum`.
 const REJECTION_MAX_BYTES: usize = 4096;
 
-/// Gives rejections by crate `axum`, which are plain text, the body of all other errors: parameters and
-/// parts of paths that have another type, bodies that are too long.
+/// Gives rejections by crate `axum`, which are plain text, the body of all other errors: parameters
+/// and parts of paths that have another type, bodies that are too long.
 pub(super) async fn with_error_body(request: Request, next: Next) -> Response {
     let response = next.run(request).await;
     let status = response.status();

@@ -32,7 +32,7 @@ pub(super) enum Caller {
 
 /// The listener that requests arrive at.
 #[derive(Clone, Debug)]
-pub(super) enum Entrance {
+pub(super) enum ApiListener {
     /// The Unix socket at this path.
     Socket(String),
     /// TCP, where requests carry tokens.
@@ -56,10 +56,10 @@ impl Connected<IncomingStream<'_, UnixListener>> for Caller {
 /// The maximum length of a logged request line, in characters.
 const PATH_MAX_CHARS: usize = 1024;
 
-/// Handles a request in a span that names its sender, and logs the outcome if it asks for a change or for
-/// secrets.
+/// Handles a request in a span that names its sender, and logs the outcome if it asks for a change
+/// or for secrets.
 pub(super) async fn log_changes(
-    Extension(entrance): Extension<Entrance>,
+    Extension(listener): Extension<ApiListener>,
     ConnectInfo(caller): ConnectInfo<Caller>,
     request: Request,
     next: Next,
@@ -67,7 +67,7 @@ pub(super) async fn log_changes(
     let uri = request.uri();
     let needed = Role::needed(request.method(), uri.path(), uri.query());
     let line = (needed > Role::ReadOnly).then(|| shown(&request));
-    let span = span(caller, &entrance, request.extensions().get());
+    let span = span(caller, &listener, request.extensions().get());
     let response = next.run(request).instrument(span.clone()).await;
     if let Some(line) = line {
         span.in_scope(|| log_outcome(&line, &response));
@@ -76,15 +76,15 @@ pub(super) async fn log_changes(
 }
 
 /// The span of all lines that a request causes.
-fn span(caller: Caller, entrance: &Entrance, holder: Option<&TokenView>) -> Span {
+fn span(caller: Caller, listener: &ApiListener, holder: Option<&TokenView>) -> Span {
     let (uid, pid, client) = match caller {
         Caller::Local { uid, pid } => (uid, pid, None),
         Caller::Remote(address) => (None, None, Some(address.to_string())),
     };
     let user = uid.and_then(|uid| user_name(uid, Path::new("/etc/passwd")));
-    let socket = match entrance {
-        Entrance::Socket(path) => Some(path.as_str()),
-        Entrance::Network => None,
+    let socket = match listener {
+        ApiListener::Socket(path) => Some(path.as_str()),
+        ApiListener::Network => None,
     };
     let token = holder.map(|holder| holder.name.as_str());
     tracing::info_span!("request", user, uid, pid, socket, client, token)

@@ -222,7 +222,8 @@ const VOLUME_GAUGES: [Gauge; 7] = [
     ),
 ];
 
-/// A gauge of the saves of a volume: name, help, value. Where there is no value yet, it is left out.
+/// A gauge of the saves of a volume: name, help, value. Where there is no value yet, it is left
+/// out.
 type SaveGauge = (
     &'static str,
     &'static str,

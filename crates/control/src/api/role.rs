@@ -16,7 +16,8 @@ use utoipa::ToSchema;
 pub enum Role {
     /// Read everything except secrets and tokens.
     ReadOnly,
-    /// Change volumes, snapshots and copies, and end sessions, without naming files or other machines.
+    /// Change volumes, snapshots and copies, and end sessions, without naming files or other
+    /// machines.
     Operator,
     /// Everything.
     Administrator,
@@ -39,7 +40,8 @@ impl Role {
         }
     }
 
-    /// The role that a request needs, as far as its line tells. What is not known needs an administrator.
+    /// The role that a request needs, as far as its line tells. What is not known needs an
+    /// administrator.
     pub(super) fn needed(method: &Method, path: &str, query: Option<&str>) -> Self {
         let reads = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
         let mut parts = path.split('/').skip(1);
@@ -66,8 +68,8 @@ fn has_parameter(query: Option<&str>, name: &str) -> bool {
     keys.any(|key| key == Some(name))
 }
 
-/// Whether the JSON of a request names a file of the daemon's machine or another machine, which operators
-/// must not: no other value has a slash, and an escape could hide one.
+/// Whether the JSON of a request names a file of the daemon's machine or another machine, which
+/// operators must not: no other value has a slash, and an escape could hide one.
 pub(super) fn names_a_place(body: &[u8]) -> bool {
     const KEYS: [&[u8]; 3] = [b"\"path\"", b"\"urls\"", b"\"file\""];
     let has_key = |key: &[u8]| {

@@ -21,7 +21,7 @@ use utoipa_axum::routes;
 
 use super::access::{authenticate, authorize};
 use super::answer::{ApiError, Applied, BODY_MAX_BYTES, ErrorBody, call, read, with_error_body};
-use super::caller::{Entrance, log_changes};
+use super::caller::{ApiListener, log_changes};
 use super::metrics;
 use super::tokens::{TokenView, Tokens};
 use super::top::TopStreams;
@@ -32,11 +32,12 @@ use crate::engine::{
 };
 use crate::text::parse;
 
-/// The routes of `engine`. Requests arrive at `entrance`; over TCP, each must carry one of `tokens`.
+/// The routes of `engine`. Requests arrive at `listener`; over TCP, each must carry one of
+/// `tokens`.
 pub(super) fn router(
     engine: &Engine,
     streams: &TopStreams,
-    entrance: Entrance,
+    listener: ApiListener,
     tokens: &Tokens,
 ) -> Router {
     Router::from(routes())
@@ -47,7 +48,7 @@ pub(super) fn router(
         .layer(from_fn(authorize))
         .layer(from_fn(log_changes))
         .layer(from_fn(authenticate))
-        .layer(Extension(entrance))
+        .layer(Extension(listener))
         .layer(Extension(streams.clone()))
         .layer(Extension(tokens.clone()))
         .with_state(engine.clone())
@@ -149,8 +150,8 @@ impl Modify for BearerToken {
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields, default)]
 struct FromQuery {
-    /// The absolute path of a save on the daemon's machine, which a RAM volume is restored from; without a size in the definition, size and
-    /// block size are those of the save. Absent: zeros.
+    /// The absolute path of a save on the daemon's machine, which a RAM volume is restored from;
+    /// without a size in the definition, size and block size are those of the save. Absent: zeros.
     from: Option<String>,
     /// Overwrite what members of a mirror hold, besides the first.
     force: bool,

@@ -1,5 +1,5 @@
-//! The certificate that the REST interface shows over TCP: from files, or generated at the first start.
-//! TLS 1.3 alone (RFC 8446).
+//! The certificate that the REST interface shows over TCP: from files, or generated at the first
+//! start. TLS 1.3 alone (RFC 8446).
 
 use std::fs;
 use std::io;
@@ -52,8 +52,8 @@ pub enum ServerTlsError {
 }
 
 impl ServerTls {
-    /// Reads certificate and key. Clients may show certificates that the issuers in the file `client_issuers`
-    /// signed.
+    /// Reads certificate and key. Clients may show certificates that the issuers in the file
+    /// `client_issuers` signed.
     pub fn read(
         files: &CertificateFiles,
         client_issuers: Option<&Path>,
@@ -79,8 +79,8 @@ impl ServerTls {
         })
     }
 
-    /// Reads certificate and key, which are generated if neither exists. Clients know the certificate by
-    /// `address`, unless that is unspecified, and by the names of this machine.
+    /// Reads certificate and key, which are generated if neither exists. Clients know the
+    /// certificate by `address`, unless that is unspecified, and by the names of this machine.
     pub fn read_or_generate(
         files: &CertificateFiles,
         client_issuers: Option<&Path>,
@@ -116,8 +116,8 @@ fn client_verifier(
     })
 }
 
-/// The DNS names of the certificate that the client of a connection showed, and that a trusted issuer signed
-/// (subjectAltName, RFC 5280 §4.2.1.6).
+/// The DNS names of the certificate that the client of a connection showed, and that a trusted
+/// issuer signed (subjectAltName, RFC 5280 §4.2.1.6).
 pub(super) fn client_names(connection: &ServerConnection) -> Vec<String> {
     let shown = connection.peer_certificates().unwrap_or_default();
     let own = shown.first().map(EndEntityCert::try_from);

@@ -1,5 +1,5 @@
-//! The tokens that requests over TCP carry: names, roles and hashes in a file. The tokens themselves are
-//! shown once, when they are created.
+//! The tokens that requests over TCP carry: names, roles and hashes in a file. The tokens
+//! themselves are shown once, when they are created.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -58,7 +58,7 @@ struct StoredToken {
 /// What proves that a client holds a token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Proof {
+pub enum TokenProof {
     /// The token itself, in the header `Authorization: Bearer TOKEN`.
     #[default]
     Bearer,
@@ -81,7 +81,7 @@ pub struct TokenView {
     pub role: Role,
     /// What proves that a client holds it.
     #[serde(default)]
-    pub proof: Proof,
+    pub proof: TokenProof,
 }
 
 /// A new token.
@@ -104,7 +104,7 @@ pub struct TokenRequest {
     pub role: Role,
     /// What proves that a client holds it: a token, unless given.
     #[serde(default)]
-    pub proof: Proof,
+    pub proof: TokenProof,
 }
 
 /// Why tokens stay as they are.
@@ -178,7 +178,7 @@ impl Tokens {
         if known.stored.tokens.len() >= TOKENS_MAX {
             return Err(TokensError::TooMany);
         }
-        let token = (proof == Proof::Bearer).then(generate);
+        let token = (proof == TokenProof::Bearer).then(generate);
         let mut stored = known.stored.clone();
         let sha256 = token.as_ref().map(|token| Hash::of(token.as_bytes()));
         stored
@@ -202,8 +202,8 @@ impl Tokens {
         known.replace(stored)
     }
 
-    /// The token that the value of an `Authorization` header carries. The time does not depend on which
-    /// token is similar to it.
+    /// The token that the value of an `Authorization` header carries. The time does not depend on
+    /// which token is similar to it.
     pub(super) fn find(&self, header: &[u8]) -> Option<TokenView> {
         let given = Hash::of(header.strip_prefix(b"Bearer ")?);
         let known = self.known();
@@ -221,7 +221,7 @@ impl Tokens {
         found.map(|(name, role)| TokenView {
             name: name.clone(),
             role,
-            proof: Proof::Bearer,
+            proof: TokenProof::Bearer,
         })
     }
 
@@ -256,8 +256,8 @@ impl Tokens {
 impl StoredToken {
     fn view(&self, name: &str) -> TokenView {
         let proof = match self.sha256 {
-            Some(_) => Proof::Bearer,
-            None => Proof::Certificate,
+            Some(_) => TokenProof::Bearer,
+            None => TokenProof::Certificate,
         };
         TokenView {
             name: name.to_owned(),
@@ -361,7 +361,7 @@ mod tests {
     use crate::testing::Folder;
 
     fn of(role: Role) -> TokenRequest {
-        let proof = Proof::Bearer;
+        let proof = TokenProof::Bearer;
         TokenRequest { role, proof }
     }
 
@@ -381,7 +381,7 @@ mod tests {
         let view = TokenView {
             name: "ci".to_owned(),
             role: Role::Operator,
-            proof: Proof::Bearer,
+            proof: TokenProof::Bearer,
         };
         assert_eq!(tokens.list(), std::slice::from_ref(&view));
         let token: &str = new.token.as_deref().expect("a token");
@@ -419,7 +419,7 @@ mod tests {
             .expect("created");
         let request = TokenRequest {
             role: Role::ReadOnly,
-            proof: Proof::Certificate,
+            proof: TokenProof::Certificate,
         };
         let new = tokens.create("Ops.example", request).expect("created");
         assert_eq!(new.token, None);
@@ -431,7 +431,11 @@ mod tests {
                 .of_certificate(&names)
                 .map(|found| (found.name, found.role, found.proof))
         };
-        let ops = ("Ops.example".to_owned(), Role::ReadOnly, Proof::Certificate);
+        let ops = (
+            "Ops.example".to_owned(),
+            Role::ReadOnly,
+            TokenProof::Certificate,
+        );
         assert_eq!(found(&["ops.example"]), Some(ops.clone()));
         assert_eq!(found(&["other.example", "ops.example"]), Some(ops));
         assert_eq!(

@@ -73,8 +73,8 @@ impl TopStreams {
     }
 }
 
-/// Sends a document at the end of each interval, until the client is gone, does not read, or is no longer
-/// permitted to.
+/// Sends a document at the end of each interval, until the client is gone, does not read, or is no
+/// longer permitted to.
 async fn send_documents(
     engine: Engine,
     interval: TopInterval,

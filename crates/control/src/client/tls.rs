@@ -1,5 +1,5 @@
-//! Whom the client takes for the daemon: the holder of a certificate that it was given, or of one that a
-//! trusted issuer signed.
+//! Whom the client takes for the daemon: the holder of a certificate that it was given, or of one
+//! that a trusted issuer signed.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -38,8 +38,8 @@ pub enum ClientTlsError {
 }
 
 impl ClientTls {
-    /// Trusts the certificates in `trusted` and those that they signed; without a file, the issuers that the
-    /// system trusts. The daemon is at `host`. `own` is what the client shows.
+    /// Trusts the certificates in `trusted` and those that they signed; without a file, the issuers
+    /// that the system trusts. The daemon is at `host`. `own` is what the client shows.
     pub fn new(
         trusted: Option<&Path>,
         own: Option<&CertificateFiles>,
@@ -80,8 +80,8 @@ impl ClientTls {
     }
 }
 
-/// Accepts a certificate that was given itself, whatever names it has, and otherwise asks the rules of the
-/// Web PKI.
+/// Accepts a certificate that was given itself, whatever names it has, and otherwise asks the rules
+/// of the Web PKI.
 #[derive(Debug)]
 struct Verifier {
     exact: Vec<CertificateDer<'static>>,

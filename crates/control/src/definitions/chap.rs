@@ -44,7 +44,8 @@ pub(crate) struct ChapForm {
     /// The host's secret, of 12 to 255 bytes. `(hidden)` keeps the stored one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     secret: Option<String>,
-    /// A file whose first line is the secret. Other users must not be able to read it. Only `ramport apply` reads it.
+    /// A file whose first line is the secret. Other users must not be able to read it. Only
+    /// `ramport apply` reads it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "other.secret")]
     secret_file: Option<PathBuf>,
@@ -61,7 +62,8 @@ pub(crate) struct ChapForm {
 pub(crate) struct MutualForm {
     /// The name that targets give.
     user: String,
-    /// The targets' secret, of 12 to 255 bytes, other than the host's. `(hidden)` keeps the stored one.
+    /// The targets' secret, of 12 to 255 bytes, other than the host's. `(hidden)` keeps the stored
+    /// one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     secret: Option<String>,
     /// A file whose first line is the secret, as for the host's.

@@ -22,10 +22,11 @@ pub struct KindFields(pub VolumeKind);
 /// volume, so that the volume can reject every field that is left over.
 #[derive(Default, Serialize, Deserialize, ToSchema)]
 struct Fields {
-    /// Where the blocks are stored: `ram` is memory of this machine, `file` a regular file or block device, `remote` a disk of another machine, `snapshot` shows what another volume was at one
-    /// moment, `clone` shows a snapshot and what was written to the clone, `linear` is other volumes one after another, `stripe`
-    /// units of other volumes in turn, `mirror` is other volumes that hold the same bytes, `cache` is memory in front of another
-    /// volume.
+    /// Where the blocks are stored: `ram` is memory of this machine, `file` a regular file or block
+    /// device, `remote` a disk of another machine, `snapshot` shows what another volume was at one
+    /// moment, `clone` shows a snapshot and what was written to the clone, `linear` is other
+    /// volumes one after another, `stripe` units of other volumes in turn, `mirror` is other
+    /// volumes that hold the same bytes, `cache` is memory in front of another volume.
     #[serde(default)]
     #[schema(inline, default = "ram")]
     kind: Name,
@@ -33,12 +34,14 @@ struct Fields {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = json!(null))]
     path: Option<String>,
-    /// For `ram` and `file`: when memory, or the space of the file, is allocated: `thin` on write, `thick` at creation.
+    /// For `ram` and `file`: when memory, or the space of the file, is allocated: `thin` on write,
+    /// `thick` at creation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, default = "thin", example = "thick")]
     provisioning: Option<Text<Provision>>,
-    /// For `remote`: URLs of the disk, as `ramport bench` takes them: `nvme+tcp`, `nvme+rdma`, `brp`, `brp+rdma` or `iscsi`. Several are paths
-    /// to one disk, of which one is used at a time. CHAP secrets stand in a file that the URL names: `chap=/absolute/path`.
+    /// For `remote`: URLs of the disk, as `ramport bench` takes them: `nvme+tcp`, `nvme+rdma`,
+    /// `brp`, `brp+rdma` or `iscsi`. Several are paths to one disk, of which one is used at a time.
+    /// CHAP secrets stand in a file that the URL names: `chap=/absolute/path`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = json!(null))]
     urls: Option<Vec<String>>,
@@ -46,16 +49,18 @@ struct Fields {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, default = "30s", example = json!(null))]
     io_timeout: Option<Text<Period>>,
-    /// For `remote`: what distinguishes the disk from others. It is filled in when the volume is created; a path that leads to
-    /// another disk is not used.
+    /// For `remote`: what distinguishes the disk from others. It is filled in when the volume is
+    /// created; a path that leads to another disk is not used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = json!(null))]
     disk: Option<String>,
-    /// For `snapshot`: the volume that it is of. For `clone`: the snapshot that it is of. For `cache`: the slower volume.
+    /// For `snapshot`: the volume that it is of. For `clone`: the snapshot that it is of. For
+    /// `cache`: the slower volume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = json!(null))]
     of: Option<String>,
-    /// For `linear`, `stripe` and `mirror`: the volumes that it is made of, in their order. Nothing else may use them.
+    /// For `linear`, `stripe` and `mirror`: the volumes that it is made of, in their order. Nothing
+    /// else may use them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = json!(null))]
     members: Option<Vec<String>>,
@@ -63,7 +68,8 @@ struct Fields {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = json!(null))]
     stripe_unit: Option<Size>,
-    /// For `mirror`: bytes per second that are copied at most to members that missed something; as fast as they take it if absent.
+    /// For `mirror`: bytes per second that are copied at most to members that missed something; as
+    /// fast as they take it if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = json!(null))]
     resync_rate: Option<Size>,
@@ -79,14 +85,16 @@ struct Fields {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = json!(null))]
     cache_block: Option<Size>,
-    /// For `cache`: commands that continue a sequential stream beyond this length leave nothing in it; 0 turns that off.
+    /// For `cache`: commands that continue a sequential stream beyond this length leave nothing in
+    /// it; 0 turns that off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = json!(null))]
     sequential_bypass: Option<Size>,
 }
 
-/// The word for a [`VolumeKind`] in definitions: [`Fields`] says why that is no tagged enum. Conversions match every variant
-/// of either, so a new kind does not compile before it has its word.
+/// The word for a [`VolumeKind`] in definitions: [`Fields`] says why that is no tagged enum.
+/// Conversions match every variant of either, so a new kind does not compile before it has its
+/// word.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum Name {

@@ -157,8 +157,8 @@ impl Definitions {
             .map_err(|error| ParentFault::Members(error.to_string()))
     }
 
-    /// `to` as the new definition of `name`, with those of the volumes behind it that grow with it, if it is a
-    /// cache that grows.
+    /// `to` as the new definition of `name`, with those of the volumes behind it that grow with it,
+    /// if it is a cache that grows.
     pub(crate) fn with_cached(
         &self,
         name: &VolumeName,
@@ -206,8 +206,8 @@ impl Definitions {
         Ok(())
     }
 
-    /// How deep each volume lies, except those that are made of themselves or of something that is not
-    /// defined.
+    /// How deep each volume lies, except those that are made of themselves or of something that is
+    /// not defined.
     pub(crate) fn depths(&self) -> BTreeMap<Text<VolumeName>, Depth> {
         let mut above = BTreeMap::<&str, Vec<&Text<VolumeName>>>::new();
         let mut missing = BTreeMap::new();
@@ -299,7 +299,8 @@ impl Volume {
         self.kind.0.parents()
     }
 
-    /// The member of this mirror that is replaced if it becomes `to`, and the volume that replaces it.
+    /// The member of this mirror that is replaced if it becomes `to`, and the volume that replaces
+    /// it.
     pub(crate) fn replacement(&self, to: &Self) -> Option<(VolumeName, VolumeName)> {
         let (old, new) = self.kind.0.replaced_member(&to.kind.0)?;
         Some((old.parse().ok()?, new.parse().ok()?))

@@ -11,11 +11,13 @@ use volume::VolumeKind;
 use super::Volume;
 use crate::text::{Period, Text};
 
-/// When and where a RAM volume is saved: at shutdown and on request, and regularly where `every` is set.
+/// When and where a RAM volume is saved: at shutdown and on request, and regularly where `every` is
+/// set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Saving {
-    /// The absolute path of a folder that exists. The file there has the name of the volume, and `.save` at its end.
+    /// The absolute path of a folder that exists. The file there has the name of the volume, and
+    /// `.save` at its end.
     #[schema(example = "/srv/saves")]
     pub to: String,
     /// The time from the start of a save to that of the next: at least 1s.

@@ -20,8 +20,9 @@ pub(crate) enum SecretFault {
     Twice,
 }
 
-/// A secret of CHAP or DH-HMAC-CHAP. It is erased from memory when it drops. The state file and backups contain the secret itself, all other output
-/// [`Secret::HIDDEN`]. As input, `HIDDEN` means the secret that is stored already.
+/// A secret of CHAP or DH-HMAC-CHAP. It is erased from memory when it drops. The state file and
+/// backups contain the secret itself, all other output [`Secret::HIDDEN`]. As input, `HIDDEN` means
+/// the secret that is stored already.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Written);
 

@@ -17,15 +17,16 @@ use crate::text::{Size, Text};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Share {
-    /// What holds its files: `ramfs`, memory of the daemon; `dir`, a directory of the machine. It cannot
-    /// be changed later.
+    /// What holds its files: `ramfs`, memory of the daemon; `dir`, a directory of the machine. It
+    /// cannot be changed later.
     #[schema(inline, default = "ramfs")]
     pub kind: ShareKind,
     /// For `dir`: the absolute path of the directory, which exists. It cannot be changed later.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "/srv/db")]
     pub path: Option<PathBuf>,
-    /// For `ramfs`: the memory that its files may take, at least 1 MiB; absent: what the memory budget has.
+    /// For `ramfs`: the memory that its files may take, at least 1 MiB; absent: what the memory
+    /// budget has.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "8G")]
     pub quota: Option<Size>,
@@ -37,8 +38,8 @@ pub struct Share {
     #[schema(value_type = Vec<String>, example = json!(["192.0.2.0/24"]))]
     pub clients: Vec<Text<ShareClient>>,
     /// What clients may do, in the words of exports(5): `rw` or `ro`, `sync` or `async`, `secure`
-    /// or `insecure`,
-    /// `root_squash`, `no_root_squash` or `all_squash`, `anonuid=N`, `anongid=N`. What is not named has its default.
+    /// or `insecure`, `root_squash`, `no_root_squash` or `all_squash`, `anonuid=N`, `anongid=N`.
+    /// What is not named has its default.
     #[schema(
         value_type = String,
         default = "rw,sync,secure,root_squash,anonuid=65534,anongid=65534",

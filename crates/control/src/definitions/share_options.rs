@@ -7,8 +7,9 @@ use server::{ExportOptions, Squash};
 
 use crate::text::Written;
 
-/// What clients may do with a share, as text: `rw,sync,secure,root_squash,anonuid=65534,anongid=65534`. Read from text, options
-/// that are not named have their defaults.
+/// What clients may do with a share, as text:
+/// `rw,sync,secure,root_squash,anonuid=65534,anongid=65534`. Read from text, options that are not
+/// named have their defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShareOptions {
     read_only: bool,
@@ -19,7 +20,8 @@ pub struct ShareOptions {
     anonymous_gid: u32,
 }
 
-/// Some options, as text. Options that are not named stay as they are; of two that exclude each other, the last one counts.
+/// Some options, as text. Options that are not named stay as they are; of two that exclude each
+/// other, the last one counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OptionList(Vec<Choice>);
 

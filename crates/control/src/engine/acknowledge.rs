@@ -7,8 +7,8 @@ use crate::definitions::Volume;
 use crate::text::Text;
 
 impl Engine {
-    /// Acknowledges that a volume's contents are lost, and sets the volume online; or that parts of them
-    /// were damaged in its save, and makes these zeros.
+    /// Acknowledges that a volume's contents are lost, and sets the volume online; or that parts of
+    /// them were damaged in its save, and makes these zeros.
     pub fn acknowledge_loss(&self, name: &VolumeName) -> Result<(), EngineError> {
         let _: Volume = self.defined_volume(name)?;
         // While it is restored, hosts would see a mixture.
@@ -18,7 +18,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Acknowledges every loss, except of volumes that are being restored. Returns the names of the volumes.
+    /// Acknowledges every loss, except of volumes that are being restored. Returns the names of the
+    /// volumes.
     pub fn acknowledge_losses(&self) -> Result<Vec<String>, EngineError> {
         let lost: Vec<_> = self.lost().iter().cloned().collect();
         let lost = lost

@@ -131,8 +131,8 @@ impl Engine {
         Ok(busy)
     }
 
-    /// Flushes the volumes that are removed, before anything changes: what a cache cannot write would
-    /// be lost.
+    /// Flushes the volumes that are removed, before anything changes: what a cache cannot write
+    /// would be lost.
     fn flush_removed(&self, steps: &[Step]) -> Result<(), ServerError> {
         let mut removed = steps.iter().filter_map(|step| match step {
             Step::RemoveVolume(name, _) | Step::ReleaseMembers(name, _) => Some(name),
@@ -141,8 +141,8 @@ impl Engine {
         removed.try_for_each(|name| self.server().flush_volume(name))
     }
 
-    /// Checks members that are to be added to a linear volume or to replace one of a mirror. They exist already, since what they are
-    /// is compared with the present members.
+    /// Checks members that are to be added to a linear volume or to replace one of a mirror. They
+    /// exist already, since what they are is compared with the present members.
     fn check_new_members(
         &self,
         name: &VolumeName,

@@ -21,9 +21,11 @@ pub struct CacheView {
     pub write_partial_hits: u64,
     /// Writes of which nothing was in memory.
     pub write_misses: u64,
-    /// Reads of sequential streams, which left nothing in the cache; they count as hits or misses, too.
+    /// Reads of sequential streams, which left nothing in the cache; they count as hits or misses,
+    /// too.
     pub read_bypassed: u64,
-    /// Writes of sequential streams, which left nothing in the cache; they count as hits or misses, too.
+    /// Writes of sequential streams, which left nothing in the cache; they count as hits or misses,
+    /// too.
     pub write_bypassed: u64,
     /// Bytes that were read from the slower volume.
     pub slower_read_bytes: u64,
@@ -83,8 +85,8 @@ pub struct CacheFigures {
 }
 
 impl CacheFigures {
-    /// The figures of an interval of `length`. Counts that went back are those of another cache of the same
-    /// name, which began at zero.
+    /// The figures of an interval of `length`. Counts that went back are those of another cache of
+    /// the same name, which began at zero.
     #[expect(clippy::cast_precision_loss, reason = "52 bits are enough for rates")]
     pub(super) fn between(
         before: &CacheStatistics,

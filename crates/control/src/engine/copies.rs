@@ -11,8 +11,8 @@ use utoipa::ToSchema;
 use super::{Engine, EngineError};
 use crate::text::parse;
 
-/// What is to be copied where. Each is the name of a volume, an absolute path of the daemon's machine, which has a `/`, or the
-/// URL of a disk of another machine, as `ramport bench` takes it.
+/// What is to be copied where. Each is the name of a volume, an absolute path of the daemon's
+/// machine, which has a `/`, or the URL of a disk of another machine, as `ramport bench` takes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewCopy {
@@ -83,12 +83,12 @@ fn place(text: &str) -> Result<CopyPlace, EngineError> {
 }
 
 impl Engine {
-    /// Copies all of one volume, file or disk to the start of another. Volumes are busy meanwhile. The
-    /// copy stops when `stop` is set.
+    /// Copies all of one volume, file or disk to the start of another. Volumes are busy meanwhile.
+    /// The copy stops when `stop` is set.
     ///
     /// # Errors
-    /// If the copy is not possible, if the destination holds data or has sessions and is not forced, or
-    /// if the copy fails.
+    /// If the copy is not possible, if the destination holds data or has sessions and is not
+    /// forced, or if the copy fails.
     pub fn copy(
         &self,
         new: &NewCopy,

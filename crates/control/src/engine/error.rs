@@ -75,8 +75,8 @@ pub enum EngineError {
         /// The volume.
         volume: VolumeName,
     },
-    /// The save that a volume was restored from is damaged, and a save, a snapshot or a copy would show
-    /// zeros there.
+    /// The save that a volume was restored from is damaged, and a save, a snapshot or a copy would
+    /// show zeros there.
     #[error(
         "{damage} of volume {volume} were damaged in the save that it was restored from; let hosts write them, restore another save, or make them zeros with `ramport volume acknowledge {volume}`"
     )]

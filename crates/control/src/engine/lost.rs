@@ -64,8 +64,8 @@ impl LostContents {
     }
 }
 
-/// Logs which shares are empty after a restart. They are served at once: the handles that clients have of lost files are stale, so
-/// every program is told.
+/// Logs which shares are empty after a restart. They are served at once: the handles that clients
+/// have of lost files are stale, so every program is told.
 pub(super) fn log_shares(lost: &BTreeSet<ShareName>) {
     if !lost.is_empty() {
         tracing::warn!(

@@ -92,7 +92,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Compares what members of a mirror hold while hosts use it, and repairs differences if told to.
+    /// Compares what members of a mirror hold while hosts use it, and repairs differences if told
+    /// to.
     pub fn scrub_volume(
         &self,
         name: &VolumeName,

@@ -15,8 +15,8 @@ pub struct NfsSessionView {
     pub shares: Vec<String>,
     /// What it has done, by procedure of NFS and MOUNT. Those that were not called are not listed.
     pub procedures: BTreeMap<String, KindView>,
-    /// What clients of NFS version 4 at its address hold, by whichever connection: one for each minor
-    /// version that Linux has mounted.
+    /// What clients of NFS version 4 at its address hold, by whichever connection: one for each
+    /// minor version that Linux has mounted.
     #[serde(default)]
     pub clients: Vec<NfsClientView>,
 }

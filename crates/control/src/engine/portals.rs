@@ -24,7 +24,8 @@ pub struct PortalPatch {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "required")]
     pub tls: Option<Text<TlsPolicy>>,
-    /// Whether all hosts have to authenticate, for discovery too. Hosts of the portal connect again.
+    /// Whether all hosts have to authenticate, for discovery too. Hosts of the portal connect
+    /// again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub require_auth: Option<bool>,
 }

@@ -50,8 +50,8 @@ pub(crate) struct RemoteWatch {
 }
 
 impl RemoteWatch {
-    /// Notifies hosts of volumes that have come online, and defines volumes as large as their disks have
-    /// become. A size that cannot be stored now is stored at the next look.
+    /// Notifies hosts of volumes that have come online, and defines volumes as large as their disks
+    /// have become. A size that cannot be stored now is stored at the next look.
     pub(crate) fn look(&mut self, engine: &Engine) {
         let remote: Vec<_> = {
             let definitions = engine.read();

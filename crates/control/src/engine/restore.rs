@@ -29,8 +29,9 @@ pub enum RestoreError {
 }
 
 /// Takes every step from nothing to what was kept. A portal whose address is not there (yet), or
-/// has no provider of RDMA, stays closed: those are returned with the reason. A share whose directory
-/// cannot be served is unavailable. Everything else has to work. Reservations are back before hosts can come.
+/// has no provider of RDMA, stays closed: those are returned with the reason. A share whose
+/// directory cannot be served is unavailable. Everything else has to work. Reservations are back
+/// before hosts can come.
 pub(super) fn restore(
     server: &Server,
     saved: &SavedState,
@@ -86,7 +87,8 @@ pub(super) fn restore(
     Ok(closed)
 }
 
-/// Whether a restart loses what a volume held. What a mirror holds is copied from members that keep it.
+/// Whether a restart loses what a volume held. What a mirror holds is copied from members that keep
+/// it.
 pub(super) fn loses_contents(server: &Server, name: &VolumeName, kind: &VolumeKind) -> bool {
     !kind.is_persistent() && !server.is_refilled(name)
 }

@@ -30,8 +30,8 @@ pub use view::{
 /// A save in progress, of which there is one for each volume.
 struct SaveTurn<'a> {
     saving: BusyGuard<'a>,
-    /// Until the snapshot is taken, nothing else is done to the volume: half a roll back is not worth
-    /// saving.
+    /// Until the snapshot is taken, nothing else is done to the volume: half a roll back is not
+    /// worth saving.
     start: Option<BusyGuard<'a>>,
     thread: &'a SaveThread,
 }
@@ -101,8 +101,8 @@ impl Engine {
         Ok(RestoredView::new(&path, &restored))
     }
 
-    /// Creates a RAM volume that holds what `file` does. If its definition has no size, size and block size
-    /// are those of the save. A volume that cannot be restored is removed again.
+    /// Creates a RAM volume that holds what `file` does. If its definition has no size, size and
+    /// block size are those of the save. A volume that cannot be restored is removed again.
     pub fn create_volume_from(
         &self,
         name: &VolumeName,
@@ -379,7 +379,8 @@ fn absolute(path: PathBuf) -> Result<PathBuf, EngineError> {
     }
 }
 
-/// Refuses to define saves into a folder that does not exist: the first save would fail, much later.
+/// Refuses to define saves into a folder that does not exist: the first save would fail, much
+/// later.
 pub(super) fn check_folder(name: &VolumeName, volume: &Volume) -> Result<(), EngineError> {
     match &volume.save {
         Some(saving) if !Path::new(&saving.to).is_dir() => Err(EngineError::NoSaveFolder {

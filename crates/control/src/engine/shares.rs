@@ -48,7 +48,8 @@ pub struct ShareView {
     pub used_bytes: u64,
     /// Memory that its files may take besides; of a directory, what its file system has free.
     pub free_bytes: u64,
-    /// Files, directories and links in it, without its root. Those of a directory are not counted: 0.
+    /// Files, directories and links in it, without its root. Those of a directory are not counted:
+    /// 0.
     pub files: u64,
     /// Whether the files that clients wrote are there.
     pub contents: Contents,

@@ -40,11 +40,13 @@ pub struct VolumePatch {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "write-back")]
     pub cache_mode: Option<Text<CacheModeName>>,
-    /// Of a cache: commands that continue a sequential stream beyond this length leave nothing in it; 0 turns that off.
+    /// Of a cache: commands that continue a sequential stream beyond this length leave nothing in
+    /// it; 0 turns that off.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "1 MiB")]
     pub sequential_bypass: Option<Size>,
-    /// Of a mirror: bytes per second that are copied at most to members that missed something; 0 for no limit.
+    /// Of a mirror: bytes per second that are copied at most to members that missed something; 0
+    /// for no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "100 MiB")]
     pub resync_rate: Option<Size>,
@@ -482,8 +484,8 @@ pub(super) fn fill_in_size(name: &VolumeName, volume: &mut Volume) -> Result<(),
     Ok(())
 }
 
-/// Fills in what the definition of a remote volume leaves open. What contradicts the disk is refused
-/// when the volume is created.
+/// Fills in what the definition of a remote volume leaves open. What contradicts the disk is
+/// refused when the volume is created.
 fn fill_in_form(volume: &mut Volume, form: RemoteForm) {
     if volume.lacks_size() {
         volume.size = Size(form.size.0);

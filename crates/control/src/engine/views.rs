@@ -46,7 +46,8 @@ pub struct VolumeView {
     pub kind: KindFields,
     /// Memory, or space of its file, that it holds.
     pub used_bytes: u64,
-    /// When it was created or, for a snapshot, taken, in seconds since 1970. A restart creates anew.
+    /// When it was created or, for a snapshot, taken, in seconds since 1970. A restart creates
+    /// anew.
     #[serde(default)]
     pub created_unix_s: u64,
     /// The volumes that are made of it: snapshots, clones, or the one that it is a member of.
@@ -62,7 +63,8 @@ pub struct VolumeView {
     /// Whether commands of hosts are executed.
     #[serde(default)]
     pub state: VolumeState,
-    /// Why its file or device could not be opened, its disk not be reached, or which of its members is offline.
+    /// Why its file or device could not be opened, its disk not be reached, or which of its members
+    /// is offline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
     /// What cannot be read, because the save that it was restored from is damaged there.
@@ -95,8 +97,8 @@ pub enum VolumeState {
     /// They are.
     #[default]
     Online,
-    /// They fail until someone acknowledges that the contents are lost, or, if there is a `problem`, until the daemon is
-    /// restarted without it.
+    /// They fail until someone acknowledges that the contents are lost, or, if there is a
+    /// `problem`, until the daemon is restarted without it.
     Offline,
 }
 
@@ -310,7 +312,8 @@ pub struct SessionView {
     pub peer: String,
     /// The local address of the connection.
     pub local: String,
-    /// The transport: `nvme+tcp`, `nvme+rdma`, `iscsi`, `iser`, `nfs`, `nfs+udp`, `nfs+rdma`, `brp` or `brp+rdma`.
+    /// The transport: `nvme+tcp`, `nvme+rdma`, `iscsi`, `iser`, `nfs`, `nfs+udp`, `nfs+rdma`, `brp`
+    /// or `brp+rdma`.
     pub transport: String,
     /// The controller ID, for NVMe.
     pub controller: Option<u16>,

@@ -13,7 +13,8 @@ use rustix::io::Errno;
 /// The files' mode: definitions name hosts, and will hold their secrets.
 const MODE: u32 = 0o600;
 
-/// What the store does to files. Nothing that is not synced outlives a power cut: bytes, lengths, names.
+/// What the store does to files. Nothing that is not synced outlives a power cut: bytes, lengths,
+/// names.
 pub(crate) trait Files {
     /// A file to which bytes are appended.
     type File: Debug;

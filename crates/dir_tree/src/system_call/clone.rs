@@ -4,8 +4,8 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 
 use rustix::io::Errno;
 
-/// Lets a range of `target` share the blocks of a range of `source`, at once: ioctl FICLONERANGE. A length of 0 means up
-/// to the end of the source.
+/// Lets a range of `target` share the blocks of a range of `source`, at once: ioctl FICLONERANGE. A
+/// length of 0 means up to the end of the source.
 pub(crate) fn clone_range(
     (source, from): (&OwnedFd, u64),
     (target, to): (&OwnedFd, u64),
@@ -17,8 +17,8 @@ pub(crate) fn clone_range(
         src_length: len_bytes,
         dest_offset: to,
     };
-    // SAFETY: `target` is an open descriptor, and `range` is what FICLONERANGE reads. It names an open descriptor and outlives
-    // the call, which writes no memory of this process.
+    // SAFETY: `target` is an open descriptor, and `range` is what FICLONERANGE reads. It names an
+    // open descriptor and outlives the call, which writes no memory of this process.
     let result = unsafe { libc::ioctl(target.as_raw_fd(), libc::FICLONERANGE, &raw const range) };
     if result == 0 {
         return Ok(());

@@ -65,8 +65,8 @@ impl DirTree {
         dest: &mut [u8],
     ) -> Result<ReadDone, FileError> {
         let found = self.resolver.find(file)?;
-        // From before the bytes: attributes that are older than them make a client read again, newer
-        // ones would make it keep old bytes.
+        // From before the bytes: attributes that are older than them make a client read again,
+        // newer ones would make it keep old bytes.
         let attributes = found.attributes;
         permission::check_read(caller, attributes.kind, &ownership(&attributes))?;
         let left = attributes.size_bytes.saturating_sub(offset);

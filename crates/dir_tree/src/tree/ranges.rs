@@ -74,7 +74,8 @@ impl DirTree {
             }
             let source = source.open_as(&self.resolver, OFlags::RDONLY)?;
             clone_range((&source, from), (data, to), len_bytes).map_err(|error| match error {
-                // Neither the file system nor its blocks are shared with what the client takes for one.
+                // Neither the file system nor its blocks are shared with what the client takes for
+                // one.
                 Errno::XDEV | Errno::NOTTY => FileError::NotSupported,
                 error => of_host(error),
             })

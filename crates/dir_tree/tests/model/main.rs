@@ -1,5 +1,5 @@
-//! Random operations on a directory of the host and on a model of it: both answer the same, and look
-//! the same afterwards, also to a tree that is opened anew.
+//! Random operations on a directory of the host and on a model of it: both answer the same, and
+//! look the same afterwards, also to a tree that is opened anew.
 
 #[path = "../../../ramfs/tests/model/harness.rs"]
 mod harness;

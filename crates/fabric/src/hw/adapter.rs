@@ -49,15 +49,15 @@ pub struct Hw {
 }
 
 impl Hw {
-    /// Rounds that poll only completions, before one that polls events: a poll of events costs a system
-    /// call.
+    /// Rounds that poll only completions, before one that polls events: a poll of events costs a
+    /// system call.
     pub(super) const ROUNDS_PER_EVENTS: u32 = 32;
     /// Between two checks of queue pairs.
     pub(super) const WATCH_INTERVAL: Duration = Duration::from_millis(20);
     /// Requests for connections that wait in the kernel.
     pub(super) const BACKLOG: i32 = 256;
-    /// The interval of checks whether the device still has the address. Events say so too, but one that
-    /// comes while the address is being taken away finds it in place.
+    /// The interval of checks whether the device still has the address. Events say so too, but one
+    /// that comes while the address is being taken away finds it in place.
     pub(super) const CHECK_INTERVAL: Duration = Duration::from_secs(5);
     /// The longest sleep. Connections that are late, and an address that no device had, are checked
     /// between sleeps.

@@ -5,8 +5,8 @@
 //! chunks, leave room to others, however many they are, and no connection waits for another's
 //! chunks.
 //!
-//! The reserved chunks may exceed the pool's bound. As connections end, what was allocated for them is freed: the
-//! memory of many connections is not kept for the few that remain.
+//! The reserved chunks may exceed the pool's bound. As connections end, what was allocated for them
+//! is freed: the memory of many connections is not kept for the few that remain.
 
 use std::sync::Arc;
 
@@ -257,7 +257,8 @@ impl Pool {
         true
     }
 
-    /// Removes a connection that holds nothing. Frees the memory that it was allocated, and what is beyond the bound.
+    /// Removes a connection that holds nothing. Frees the memory that it was allocated, and what is
+    /// beyond the bound.
     pub(super) fn remove_connection<P: Provider>(&mut self, provider: &mut P) {
         self.entitled -= 1;
         // One slab more than needed stays, so that connections that open and close at the edge of a

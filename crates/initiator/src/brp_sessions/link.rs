@@ -6,12 +6,12 @@ use brp::{rdma, tcp};
 use session::{BufferRange, Buffers, RemoteBuffer, RemoteKey, SendList};
 
 use crate::ConnectionError;
-use crate::carrier::Carrier;
 use crate::connection::{Connection, Core};
 use crate::rdma::{MessageHost, RdmaConnection, Reach, WorkContext};
+use crate::session_connection::SessionConnection;
 
 /// A connection of a session.
-pub(super) trait Link: Carrier<Outcome = Outcome> {
+pub(super) trait Link: SessionConnection<Outcome = Outcome> {
     /// The session.
     fn common(&self) -> &Common;
     fn common_mut(&mut self) -> &mut Common;

@@ -13,12 +13,12 @@ use zerocopy::IntoBytes as _;
 use super::Legacy;
 use super::link::Link;
 use super::queue_connection::BrpQueueConnection;
-use crate::carrier::wait_until;
 use crate::connection::{Connection, Sizes};
 use crate::device_state::DeviceState;
 use crate::nvmf::host_nqn;
 use crate::queue_connection::QueueConnection;
 use crate::rdma::{PairShape, Providers, RdmaConnection};
+use crate::session_connection::wait_until;
 use crate::session_supervisor::SessionPlan;
 use crate::{Backoff, ConnectError, ConnectionError, DeviceOptions, OnLoss, Scheme, Url, socket};
 
@@ -207,7 +207,8 @@ impl Restored {
         Ok(())
     }
 
-    /// The connection of queue `index`. Whether the commands of `unknown` tags were executed is unknown.
+    /// The connection of queue `index`. Whether the commands of `unknown` tags were executed is
+    /// unknown.
     pub(super) fn connection(
         &self,
         index: u16,
@@ -223,8 +224,8 @@ impl Restored {
         Box::new(connection)
     }
 
-    /// Goes on with a session, or begins a new one if the target has forgotten it (BRP-33). Returns the tags whose
-    /// commands have an unknown outcome.
+    /// Goes on with a session, or begins a new one if the target has forgotten it (BRP-33). Returns
+    /// the tags whose commands have an unknown outcome.
     fn resume(&self, index: u16, resumption: &Resumption) -> Result<Restoration, ConnectError> {
         match self.plan.log_in(index, Some(resumption)) {
             Ok((address, connection)) => Ok((address, connection, Vec::new())),

@@ -1,4 +1,5 @@
-//! The connection of a queue's session, which carries requests as BRP's commands. A slot's command has the slot's tag.
+//! The connection of a queue's session, which carries requests as BRP's commands. A slot's command
+//! has the slot's tag.
 
 use std::{
     os::fd::BorrowedFd,
@@ -60,7 +61,8 @@ impl BrpQueueConnection {
         }
     }
 
-    /// The commands of these slots were sent in a session that the target has forgotten, and are submitted again.
+    /// The commands of these slots were sent in a session that the target has forgotten, and are
+    /// submitted again.
     pub(super) fn note_unknown(&mut self, slots: &[u16]) {
         for &slot in slots {
             if let Some(tag) = self.tags.get_mut(usize::from(slot)) {
@@ -198,8 +200,9 @@ impl QueueConnection for BrpQueueConnection {
         }
     }
 
-    /// Pings at a third of the time (BRP-25). If the target is not heard from for `timeout` after a ping, the connection
-    /// counts as lost (BRP-26). Time without a call of this function does not count.
+    /// Pings at a third of the time (BRP-25). If the target is not heard from for `timeout` after a
+    /// ping, the connection counts as lost (BRP-26). Time without a call of this function does not
+    /// count.
     fn keep_alive(&mut self, now: Instant, timeout: Duration) -> ConnectionState {
         let session = self.connection.common_mut();
         let activity = &mut self.activity;

@@ -6,7 +6,7 @@ use iscsi::initiator::{DiscoveredTarget, Event, PortalAddress};
 use session::Buffers;
 
 use super::login::Plan;
-use crate::carrier::wait_until;
+use crate::session_connection::wait_until;
 use crate::{ConnectError, DeviceOptions, Scheme, Url};
 
 /// A target at one address.

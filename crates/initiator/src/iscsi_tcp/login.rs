@@ -10,10 +10,10 @@ use session::Buffers;
 
 use super::credentials::Secrets;
 use super::queue_connection::IscsiQueueConnection;
-use crate::carrier::{wait_outcome, wait_until};
 use crate::connection::{Connection, Sizes};
 use crate::device_state::DeviceState;
 use crate::queue_connection::QueueConnection;
+use crate::session_connection::{wait_outcome, wait_until};
 use crate::session_supervisor::SessionPlan;
 use crate::{Backoff, ConnectError, ConnectionError, DeviceOptions, Switch, Url, random, socket};
 

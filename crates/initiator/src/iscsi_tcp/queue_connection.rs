@@ -12,11 +12,11 @@ use scsi::{Lun, ScsiStatus};
 use session::{BufferRange, Buffers, SendList};
 
 use super::TAIL_BYTES;
-use crate::carrier::Carrier as _;
 use crate::connection::{Connection, Core};
 use crate::queue_connection::{
     BusyRetries, ConnectionHandle, ConnectionState, QueueConnection, QueueState, TimeoutAction,
 };
+use crate::session_connection::SessionConnection as _;
 use crate::socket::Interest;
 use crate::{CommandError, ConnectionError, Operation, Request};
 

@@ -18,8 +18,8 @@ use tls::Key;
 use super::authentication::Authentication;
 use super::identity;
 use super::transport::{NvmeConnection, QueueShape, Transport};
-use crate::carrier::wait_outcome;
 use crate::error::QueueName;
+use crate::session_connection::wait_outcome;
 use crate::{ConnectError, ConnectionError, DeviceOptions, Url, socket};
 
 /// The device to attach to, and the options.
@@ -173,8 +173,8 @@ impl<T: Transport> Plan<T> {
         Ok(connection)
     }
 
-    /// Connects an admin queue without TLS only to authenticate, which generates the key for TLS of the
-    /// connections that follow.
+    /// Connects an admin queue without TLS only to authenticate, which generates the key for TLS of
+    /// the connections that follow.
     fn generate_key(&mut self, address: SocketAddr) -> Result<(), ConnectError> {
         let name = QueueName::ADMIN;
         self.transport.secure_with(None);
@@ -191,7 +191,8 @@ impl<T: Transport> Plan<T> {
         Ok(())
     }
 
-    /// Sends the Connect command of a queue, with the first of `buffers`; what the target answers if it accepts.
+    /// Sends the Connect command of a queue, with the first of `buffers`; what the target answers
+    /// if it accepts.
     fn send_connect(
         &self,
         (address, queue): (SocketAddr, QueueName),
@@ -250,8 +251,8 @@ impl<T: Transport> Plan<T> {
         Renewal::new(now, self.url.dhchap().interval.filter(|_| is_proven))
     }
 
-    /// The next command that authenticates the admin queue again, if there is one to submit. A key for
-    /// TLS that was generated replaces the one before.
+    /// The next command that authenticates the admin queue again, if there is one to submit. A key
+    /// for TLS that was generated replaces the one before.
     pub(crate) fn poll_renewal(
         &mut self,
         now: Instant,

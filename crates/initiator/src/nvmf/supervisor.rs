@@ -14,10 +14,10 @@ use super::association::{Admin, IoQueueConfig, Plan, connection_error};
 use super::queue_connection::{NvmeQueueConfig, NvmeQueueConnection};
 use super::transport::{NvmeConnection, Transport};
 use crate::backoff::{BackoffDelays, sleep_while_running};
-use crate::carrier::Carrier as _;
 use crate::device_state::DeviceState;
 use crate::error::QueueName;
 use crate::mailbox::{Mailbox, Update};
+use crate::session_connection::SessionConnection as _;
 use crate::{ConnectError, ConnectionError, QueueError};
 
 /// The state of the supervisor's thread.

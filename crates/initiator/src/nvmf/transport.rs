@@ -6,8 +6,8 @@ use nvme::host::{Command, CommandKey, ControllerFacts, NoRoom, Outcome};
 use session::Buffers;
 use tls::Key;
 
-use crate::carrier::Carrier;
 use crate::error::QueueName;
+use crate::session_connection::SessionConnection;
 use crate::{ConnectError, DeviceOptions, Url};
 
 /// How the queues of an association are connected.
@@ -21,8 +21,8 @@ pub(crate) trait Transport: Debug + Send + Sized + 'static {
     /// Creates the transport that `url` and `options` describe.
     fn new(url: &Url, options: &DeviceOptions) -> Result<Self, ConnectError>;
 
-    /// Uses TLS with a key that an authentication has generated, for the connections that follow, or none
-    /// without a key.
+    /// Uses TLS with a key that an authentication has generated, for the connections that follow,
+    /// or none without a key.
     fn secure_with(&mut self, _key: Option<Key>) {}
 
     /// Connects a queue at `address`.
@@ -61,7 +61,7 @@ pub(crate) struct QueueShape {
 }
 
 /// A queue's connection.
-pub(crate) trait NvmeConnection: Carrier<Outcome = Outcome> {
+pub(crate) trait NvmeConnection: SessionConnection<Outcome = Outcome> {
     /// See [`nvme::tcp::HostSession::submit`].
     fn submit(
         &mut self,

@@ -15,8 +15,8 @@ use super::locked_provider::{Notification, ProviderState, RdmaConnectionHandle};
 use super::provider::HostProvider;
 use super::queue_pair::{QueuePair, WorkContext};
 use crate::ConnectionError;
-use crate::carrier::Carrier;
 use crate::queue_connection::ConnectionHandle;
+use crate::session_connection::SessionConnection;
 use crate::socket::Interest;
 
 /// A host's session of messages.
@@ -163,7 +163,7 @@ impl<S: MessageHost> RdmaConnection<S> {
     }
 }
 
-impl<S> Carrier for RdmaConnection<S>
+impl<S> SessionConnection for RdmaConnection<S>
 where
     S: MessageHost,
     S::Outcome: Send,

@@ -89,7 +89,7 @@ enum DataMemory {
     /// In the queue's buffers, which the provider borrows for the time of the command.
     Lent {
         /// By slot.
-        lent: Box<[Option<LentSlot>]>,
+        lent: Box<[Option<BorrowedSlot>]>,
         /// By key: the slot whose buffer its command uses.
         holders: Box<[Option<u16>]>,
     },
@@ -99,7 +99,7 @@ enum DataMemory {
 }
 
 /// A slot's buffer that the provider borrows.
-struct LentSlot {
+struct BorrowedSlot {
     region: MemoryId,
     /// The offset of the buffer in the registered memory.
     start: usize,
@@ -191,7 +191,8 @@ impl QueuePair {
         }
     }
 
-    /// Calls `last` if the queue pair is open, disconnects, and returns the registered buffers to `buffers`.
+    /// Calls `last` if the queue pair is open, disconnects, and returns the registered buffers to
+    /// `buffers`.
     pub(super) fn close(&mut self, buffers: &mut Buffers, last: impl FnOnce(&mut WorkContext<'_>)) {
         if !std::mem::take(&mut self.is_open) {
             return;
@@ -306,7 +307,8 @@ impl QpResources {
         }
     }
 
-    /// Command `key` has ended, and its memory key is invalid: its data go back to the caller's buffer.
+    /// Command `key` has ended, and its memory key is invalid: its data go back to the caller's
+    /// buffer.
     pub(super) fn end(
         &mut self,
         provider: &mut dyn HostProvider,
@@ -344,7 +346,7 @@ impl QpResources {
         if slot.is_none() {
             let provider = provider.software()?;
             let SlotMemory { bytes, start } = buffers.take(range.slot);
-            *slot = Some(LentSlot {
+            *slot = Some(BorrowedSlot {
                 region: provider.lend(bytes),
                 start,
                 users: 0,
@@ -423,10 +425,10 @@ fn allocate(
 fn take_back(
     provider: &mut dyn HostProvider,
     slot: u16,
-    lent_slot: &mut Option<LentSlot>,
+    lent_slot: &mut Option<BorrowedSlot>,
     buffers: &mut Buffers,
 ) {
-    if let Some(LentSlot { region, start, .. }) = lent_slot.take() {
+    if let Some(BorrowedSlot { region, start, .. }) = lent_slot.take() {
         let bytes = provider.software().and_then(|soft| soft.take_back(region));
         let bytes = bytes.expect("what was lent is there until it is taken back");
         buffers.put_back(slot, SlotMemory { bytes, start });
@@ -434,7 +436,8 @@ fn take_back(
 }
 
 impl WorkContext<'_> {
-    /// Opens the data of command `key`, a range of the queue's buffers, to the peer; `None` if that is not possible now.
+    /// Opens the data of command `key`, a range of the queue's buffers, to the peer; `None` if that
+    /// is not possible now.
     pub(crate) fn open_range(
         &mut self,
         key: u16,
@@ -477,7 +480,8 @@ impl WorkContext<'_> {
         self.buffers.range_mut(range).copy_from_slice(data);
     }
 
-    /// Posts a message: a copy of `head` and of the bytes of `data`. Returns whether there was room.
+    /// Posts a message: a copy of `head` and of the bytes of `data`. Returns whether there was
+    /// room.
     pub(crate) fn send_message(&mut self, head: &[u8], data: Option<BufferRange>) -> bool {
         let (id, data) = if let Some(inline) = Inline::new(head).filter(|_| data.is_none()) {
             (0, Some(Data::Inline(inline)))
@@ -542,7 +546,8 @@ fn place(memory: MemoryId, offset: u64, len: u64) -> MemoryRange {
     }
 }
 
-/// Handles an event of a connection that is being established. Returns what the peer said once it is.
+/// Handles an event of a connection that is being established. Returns what the peer said once it
+/// is.
 fn on_connecting(event: &Event) -> Result<Option<Established>, RdmaError> {
     match event {
         Event::Connected {

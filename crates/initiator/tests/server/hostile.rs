@@ -1,4 +1,5 @@
-//! NVMe/TCP peers that send invalid input, or connect and send nothing, beside a host whose data are verified.
+//! NVMe/TCP peers that send invalid input, or connect and send nothing, beside a host whose data
+//! are verified.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -48,7 +49,8 @@ fn send_invalid_input(address: SocketAddr, round: usize) {
     let noise: Vec<u8> = (0..4096).map(|at| (at * 131 + round * 17) as u8).collect();
     send_until_closed(address, &noise);
     let initialize = initialize_request();
-    // A header that has not arrived whole, an unknown type of PDU, a length that is out of range, a command before Connect.
+    // A header that has not arrived whole, an unknown type of PDU, a length that is out of range, a
+    // command before Connect.
     send_until_closed(address, &initialize[..100]);
     let pdus: [[u8; 8]; 3] = [
         [0x7F, 0, 8, 0, 8, 0, 0, 0],
@@ -65,10 +67,10 @@ fn send_invalid_input(address: SocketAddr, round: usize) {
 
 #[test]
 fn a_host_beside_hostile_peers_notices_nothing() {
-    let rig = Rig::alone();
-    let (_device, mut queues) = rig.attach("");
+    let fixture = Fixture::alone();
+    let (_device, mut queues) = fixture.attach("");
     let mut round_trip = || verify(&mut queues[0], 0, 1, |_| {});
-    let address = rig.address;
+    let address = fixture.address;
     let idle: Vec<_> = (0..IDLE_PEERS)
         .map(|_| TcpStream::connect(address).unwrap())
         .collect();
@@ -88,5 +90,5 @@ fn a_host_beside_hostile_peers_notices_nothing() {
     drop(idle);
     assert!(times.len() >= ROUND_TRIPS, "{} round trips", times.len());
     assert_not_delayed(&times, round_trip);
-    assert_eq!(rig.server.sessions().len(), 1);
+    assert_eq!(fixture.server.sessions().len(), 1);
 }

@@ -19,8 +19,8 @@ fn attach(address: SocketAddr, query: &str) -> (Device, Vec<Queue>) {
 
 #[test]
 fn data_stay_whole_while_sessions_are_cut() {
-    let rig = Rig::start(64 * MIB);
-    let proxy = Proxy::start(rig.offer_iscsi(NAME));
+    let fixture = Fixture::start(64 * MIB);
+    let proxy = Proxy::start(fixture.offer_iscsi(NAME));
     let clients = [
         ("sessions=2", 0),
         ("sessions=2&hdgst=on", 10_000),
@@ -32,17 +32,18 @@ fn data_stay_whole_while_sessions_are_cut() {
 
 #[test]
 fn one_volume_is_the_same_over_both_protocols() {
-    let rig = Rig::start(16 * MIB);
-    let portal = rig.offer_iscsi(NAME);
+    let fixture = Fixture::start(16 * MIB);
+    let portal = fixture.offer_iscsi(NAME);
     let (device, mut scsi) = attach(portal, "");
-    let (_nvme, mut nvme) = rig.attach("");
+    let (_nvme, mut nvme) = fixture.attach("");
     assert_eq!(device.geometry(), nvme[0].geometry());
     scsi[0].buffer_mut(Slot(0))[..8192].fill(0x5C);
     run(&mut scsi[0], request(0, Operation::Write, 48, 16)).unwrap();
     run(&mut nvme[0], request(0, Operation::Read, 48, 16)).unwrap();
     assert!(nvme[0].buffer(Slot(0))[..8192].iter().all(|&b| b == 0x5C));
     // Resizing tells both.
-    rig.server
+    fixture
+        .server
         .resize_volume(&"vol".parse().unwrap(), 32 * MIB, Force::No, &mut |_| {})
         .unwrap();
     let until = Instant::now() + PATIENCE;
@@ -54,8 +55,8 @@ fn one_volume_is_the_same_over_both_protocols() {
 
 #[test]
 fn discovery_finds_the_target_and_a_strangers_name_is_refused() {
-    let rig = Rig::start(16 * MIB);
-    let portal = rig.offer_iscsi(NAME);
+    let fixture = Fixture::start(16 * MIB);
+    let portal = fixture.offer_iscsi(NAME);
     let records = discover_targets(&url(portal, "").service(), PATIENCE).unwrap();
     assert_eq!(records[0].target, NAME);
     assert_eq!(records[0].port, portal.port());
@@ -68,13 +69,13 @@ fn discovery_finds_the_target_and_a_strangers_name_is_refused() {
 fn a_target_that_drops_its_sessions_is_not_reconnected_before_its_time2wait() {
     // DefaultTime2Wait as it is negotiated.
     const TIME_2_WAIT: Duration = Duration::from_secs(2);
-    let rig = Rig::start(16 * MIB);
-    let (_device, mut queues) = attach(rig.offer_iscsi(NAME), "");
+    let fixture = Fixture::start(16 * MIB);
+    let (_device, mut queues) = attach(fixture.offer_iscsi(NAME), "");
     run(&mut queues[0], request(0, Operation::Write, 0, 8)).unwrap();
     let name = NAME.parse().unwrap();
     let removed = Instant::now();
-    rig.server.remove_target(&name, Force::Yes).unwrap();
-    let address = rig.offer_iscsi(NAME);
+    fixture.server.remove_target(&name, Force::Yes).unwrap();
+    let address = fixture.offer_iscsi(NAME);
     assert_ne!(address.port(), 0);
     run(&mut queues[0], request(0, Operation::Write, 0, 8)).unwrap();
     assert!(removed.elapsed() >= TIME_2_WAIT, "{:?}", removed.elapsed());
@@ -82,12 +83,12 @@ fn a_target_that_drops_its_sessions_is_not_reconnected_before_its_time2wait() {
 
 #[test]
 fn a_session_that_the_server_ends_is_restored() {
-    let rig = Rig::start(16 * MIB);
-    let (_device, mut queues) = attach(rig.offer_iscsi(NAME), "");
+    let fixture = Fixture::start(16 * MIB);
+    let (_device, mut queues) = attach(fixture.offer_iscsi(NAME), "");
     // It logs out when it is asked to.
     verify(&mut queues[0], 0, 10, |_| {
-        for session in rig.server.sessions() {
-            let _ = rig.server.end_session(session.id);
+        for session in fixture.server.sessions() {
+            let _ = fixture.server.end_session(session.id);
         }
     });
 }

@@ -24,13 +24,13 @@ use server::{ByteSize, Force, HostPolicy, Server, Transport, VolumeSpec};
 const MIB: u64 = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-struct Rig {
+struct Fixture {
     server: Server,
     address: SocketAddr,
     _turn: Turn,
 }
 
-impl Rig {
+impl Fixture {
     fn start(len_bytes: u64) -> Self {
         Self::with_memory(len_bytes, 256 * MIB)
     }
@@ -174,8 +174,8 @@ fn verify_while_cut<const N: usize>(proxy: &Proxy, clients: [((Device, Vec<Queue
 
 #[test]
 fn data_stay_whole_while_connections_are_cut() {
-    let rig = Rig::start(64 * MIB);
-    let proxy = Proxy::start(rig.address);
+    let fixture = Fixture::start(64 * MIB);
+    let proxy = Proxy::start(fixture.address);
     let clients = [
         ("queues=2", 0),
         ("queues=2&hdgst=on", 10_000),
@@ -187,9 +187,9 @@ fn data_stay_whole_while_connections_are_cut() {
 
 #[test]
 fn a_stalled_and_a_slow_client_do_not_stop_others() {
-    let rig = Rig::alone();
+    let fixture = Fixture::alone();
     let clients = [Pace::Stalled, Pace::Slow].map(|pace| {
-        let proxy = Proxy::start(rig.address);
+        let proxy = Proxy::start(fixture.address);
         let (device, mut queues) = attach(proxy.address, "");
         proxy.set_pace(pace);
         // More answers than the sockets between hold.
@@ -201,7 +201,7 @@ fn a_stalled_and_a_slow_client_do_not_stop_others() {
         queues[0].poll(Instant::now(), &mut Vec::new()).unwrap();
         (proxy, device, queues)
     });
-    let (_device, mut queues) = rig.attach("");
+    let (_device, mut queues) = fixture.attach("");
     let mut round_trip = || verify(&mut queues[0], 0, 1, |_| {});
     let times: Vec<_> = (0..100).map(|_| timed(&mut round_trip)).collect();
     // Both go on where they were as soon as they can.
@@ -216,8 +216,8 @@ fn a_stalled_and_a_slow_client_do_not_stop_others() {
 
 #[test]
 fn a_thousand_connects_leave_neither_memory_nor_sessions_behind() {
-    let rig = Rig::start(MIB);
-    let (first, queues) = rig.attach("");
+    let fixture = Fixture::start(MIB);
+    let (first, queues) = fixture.attach("");
     drop((first, queues));
     let settle = |what: &str, is_settled: &dyn Fn() -> bool| {
         let deadline = Instant::now() + PATIENCE;
@@ -226,12 +226,12 @@ fn a_thousand_connects_leave_neither_memory_nor_sessions_behind() {
             std::thread::sleep(Duration::from_millis(5));
         }
     };
-    settle("sessions", &|| rig.server.sessions().is_empty());
-    let used = |rig: &Rig| rig.server.capacity().used_bytes;
+    settle("sessions", &|| fixture.server.sessions().is_empty());
+    let used = |fixture: &Fixture| fixture.server.capacity().used_bytes;
     let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
-    let (used_before, descriptors_before) = (used(&rig), descriptors());
+    let (used_before, descriptors_before) = (used(&fixture), descriptors());
     for round in 0..1000 {
-        let (device, mut queues) = rig.attach("");
+        let (device, mut queues) = fixture.attach("");
         if round % 20 == 0 {
             assert_eq!(
                 run(&mut queues[0], request(0, Operation::Read, 0, 1)),
@@ -240,30 +240,30 @@ fn a_thousand_connects_leave_neither_memory_nor_sessions_behind() {
         }
         drop((queues, device));
     }
-    settle("sessions", &|| rig.server.sessions().is_empty());
-    settle("bytes", &|| used(&rig) == used_before);
+    settle("sessions", &|| fixture.server.sessions().is_empty());
+    settle("bytes", &|| used(&fixture) == used_before);
     // Other tests of this process have some at the same time, a thousand would be more.
     settle("descriptors", &|| descriptors() < descriptors_before + 200);
 }
 
 #[test]
 fn discovery_lists_the_target_where_it_was_asked() {
-    let rig = Rig::start(MIB);
-    let service: Url = format!("nvme+tcp://{}", rig.address).parse().unwrap();
+    let fixture = Fixture::start(MIB);
+    let service: Url = format!("nvme+tcp://{}", fixture.address).parse().unwrap();
     let records = discover(&service, PATIENCE).unwrap();
     let record = records
         .iter()
         .find(|record| record.subsystem_nqn == "rd0")
         .unwrap();
     assert_eq!(record.kind, RecordKind::Nvm);
-    assert_eq!(record.address, rig.address.ip().to_string());
-    assert_eq!(record.service, rig.address.port().to_string());
+    assert_eq!(record.address, fixture.address.ip().to_string());
+    assert_eq!(record.service, fixture.address.port().to_string());
 }
 
 #[test]
 fn a_name_that_is_not_served_is_rejected() {
-    let rig = Rig::start(MIB);
-    let url = url(rig.address, "").with_target("other");
+    let fixture = Fixture::start(MIB);
+    let url = url(fixture.address, "").with_target("other");
     let error = Device::connect(&url, &options()).unwrap_err();
     assert!(matches!(error, ConnectError::Setup { .. }), "{error}");
     assert!(error.to_string().contains("no subsystem"), "{error}");
@@ -271,11 +271,12 @@ fn a_name_that_is_not_served_is_rejected() {
 
 #[test]
 fn a_resize_is_seen_while_attached() {
-    let rig = Rig::start(MIB);
-    let (device, mut queues) = rig.attach("");
+    let fixture = Fixture::start(MIB);
+    let (device, mut queues) = fixture.attach("");
     assert_eq!(device.geometry().blocks, Blocks(2048));
     let name = "vol".parse().unwrap();
-    rig.server
+    fixture
+        .server
         .resize_volume(&name, 2 * MIB, Force::No, &mut |_| {})
         .unwrap();
     let deadline = Instant::now() + PATIENCE;
@@ -289,8 +290,8 @@ fn a_resize_is_seen_while_attached() {
 
 #[test]
 fn exhausted_memory_fails_only_writes_until_memory_is_freed() {
-    let rig = Rig::with_memory(256 * MIB, 64 * MIB);
-    let (_device, mut queues) = rig.attach("");
+    let fixture = Fixture::with_memory(256 * MIB, 64 * MIB);
+    let (_device, mut queues) = fixture.attach("");
     let queue = &mut queues[0];
     queue.buffer_mut(Slot(0)).fill(1);
     let mut failed_at = None;

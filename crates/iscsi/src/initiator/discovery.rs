@@ -84,8 +84,8 @@ impl PortalAddress {
     }
 }
 
-/// Reads a whole answer to SendTargets; `None` if it is malformed. Keys repeat here, unlike in a negotiation. Addresses
-/// that cannot be parsed are skipped.
+/// Reads a whole answer to SendTargets; `None` if it is malformed. Keys repeat here, unlike in a
+/// negotiation. Addresses that cannot be parsed are skipped.
 pub fn parse_targets(text: &[u8]) -> Option<Vec<DiscoveredTarget>> {
     let text = std::str::from_utf8(text).ok()?;
     let mut targets: Vec<DiscoveredTarget> = Vec::new();

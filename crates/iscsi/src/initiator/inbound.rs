@@ -103,7 +103,8 @@ impl Session {
         Ok(())
     }
 
-    /// Whether a PDU is possible now, and where its data go. Data-In are checked against their command here.
+    /// Whether a PDU is possible now, and where its data go. Data-In are checked against their
+    /// command here.
     fn sink(&mut self, bhs: &Bhs) -> Result<Sink, Violation> {
         let gather = |max_bytes| Ok(Sink::Gather { max_bytes });
         match (&self.state, bhs.opcode()) {
@@ -162,7 +163,8 @@ impl Session {
             match &mut segment.sink {
                 Sink::Place { dest, .. } => {
                     let len_bytes = data.len() as u32;
-                    // Copied, since it arrived together with other PDUs; long data are received in place.
+                    // Copied, since it arrived together with other PDUs; long data are received in
+                    // place.
                     buffers
                         .range_mut(BufferRange { len_bytes, ..*dest })
                         .copy_from_slice(data);

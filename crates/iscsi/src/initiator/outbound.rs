@@ -16,7 +16,8 @@ use crate::wire::command::ScsiCommand;
 use crate::wire::data::DataOut;
 use crate::wire::{Bhs, FINAL, NO_TASK_TAG, U24, request};
 
-/// Data up to this length are copied next to their header; longer ones are gathered from their buffer.
+/// Data up to this length are copied next to their header; longer ones are gathered from their
+/// buffer.
 pub(super) const COPY_MAX_BYTES: u32 = 4096;
 
 /// Parts of a list that one PDU takes: head, data, padding and digest.
@@ -62,7 +63,8 @@ impl Session {
         if !matches!(self.state, State::FullFeature) || self.is_leaving {
             return;
         }
-        // Unsolicited data are sent in the order of their commands, since both queues are emitted in order.
+        // Unsolicited data are sent in the order of their commands, since both queues are emitted
+        // in order.
         loop {
             if !self.emit_answers(digests, before_bytes, buffers, out) {
                 return;
@@ -120,7 +122,8 @@ impl Session {
         true
     }
 
-    /// Emits the next command. Returns `false` if there is none, the window is closed, or the list is full.
+    /// Emits the next command. Returns `false` if there is none, the window is closed, or the list
+    /// is full.
     fn emit_command(
         &mut self,
         digests: Digests,

@@ -32,7 +32,8 @@ pub(super) struct DataSequence {
     pub(super) left_bytes: u32,
 }
 
-/// A PDU that is not a command and carries no blocks. Its CmdSN and ExpStatSN are filled in when it is emitted.
+/// A PDU that is not a command and carries no blocks. Its CmdSN and ExpStatSN are filled in when it
+/// is emitted.
 #[derive(Debug)]
 pub(super) struct Control {
     header: [u8; BHS_LEN],
@@ -164,7 +165,8 @@ impl Control {
         }
     }
 
-    /// The header with the present numbers. Every request has CmdSN and ExpStatSN in the same place.
+    /// The header with the present numbers. Every request has CmdSN and ExpStatSN in the same
+    /// place.
     pub(super) fn numbered(&self, cmd_sn: u32, exp_stat_sn: u32) -> [u8; BHS_LEN] {
         let mut header = self.header;
         header[24..28].copy_from_slice(&cmd_sn.to_be_bytes());

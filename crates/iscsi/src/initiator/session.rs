@@ -38,7 +38,8 @@ pub struct Session {
     /// The last CmdSN that the target takes.
     pub(super) max_cmd_sn: u32,
     pub(super) exp_stat_sn: u32,
-    /// Bytes that were put into the send list, and bytes that the owner has sent, since the connection began.
+    /// Bytes that were put into the send list, and bytes that the owner has sent, since the
+    /// connection began.
     pub(super) emitted_bytes: u64,
     pub(super) sent_bytes: u64,
     /// Outcomes of commands whose data are still in the send list.
@@ -88,7 +89,8 @@ impl Session {
     /// Events that wait to be taken.
     const EVENTS_MAX: usize = 64;
 
-    /// A session whose connection has just been made; a Login Request is the first thing to be sent.
+    /// A session whose connection has just been made; a Login Request is the first thing to be
+    /// sent.
     pub fn new(config: &SessionConfig) -> Result<Self, LoginError> {
         assert!(
             config.keys <= Self::KEYS_MAX,
@@ -121,8 +123,9 @@ impl Session {
         })
     }
 
-    /// Takes a command. It is emitted when the session is logged in and the target's command window has room. Panics if
-    /// `key` is out of range or in flight, or if the command's data lie outside of `buffers`.
+    /// Takes a command. It is emitted when the session is logged in and the target's command window
+    /// has room. Panics if `key` is out of range or in flight, or if the command's data lie outside
+    /// of `buffers`.
     #[inline]
     pub fn submit(
         &mut self,
@@ -150,7 +153,8 @@ impl Session {
         answer
     }
 
-    /// Asks a discovery session's target for all targets (SendTargets=All); [`Event::Targets`] answers.
+    /// Asks a discovery session's target for all targets (SendTargets=All); [`Event::Targets`]
+    /// answers.
     pub fn send_targets(&mut self) {
         if let State::FullFeature = self.state {
             self.discovery = Some(Discovery::default());
@@ -158,7 +162,8 @@ impl Session {
         }
     }
 
-    /// Logs the session out; [`Event::LoggedOut`] follows. Commands that have not been emitted will not be.
+    /// Logs the session out; [`Event::LoggedOut`] follows. Commands that have not been emitted will
+    /// not be.
     pub fn logout(&mut self) {
         if let State::FullFeature = self.state
             && !self.is_leaving
@@ -185,8 +190,8 @@ impl Session {
         self.heard_pdus
     }
 
-    /// Takes all of `input`, in any chunking; puts data into `buffers` and appends outcomes to `done`. After an error, the
-    /// caller closes the connection.
+    /// Takes all of `input`, in any chunking; puts data into `buffers` and appends outcomes to
+    /// `done`. After an error, the caller closes the connection.
     pub fn handle_bytes(
         &mut self,
         input: &[u8],
@@ -208,8 +213,8 @@ impl Session {
         Ok(())
     }
 
-    /// Where the next received bytes belong, as long as they are data of a long read: the owner receives at most that
-    /// many bytes there, then calls [`handle_placed`](Self::handle_placed).
+    /// Where the next received bytes belong, as long as they are data of a long read: the owner
+    /// receives at most that many bytes there, then calls [`handle_placed`](Self::handle_placed).
     pub fn direct(&self) -> Option<BufferRange> {
         self.inbound.direct()
     }
@@ -225,8 +230,8 @@ impl Session {
             .inspect_err(|_| self.state = State::Closed)
     }
 
-    /// Whether most of what will arrive are data of long reads, so that little should be received at once that is not
-    /// in place.
+    /// Whether most of what will arrive are data of long reads, so that little should be received
+    /// at once that is not in place.
     pub fn expects_bulk(&self) -> bool {
         self.table.expects_bulk()
     }
@@ -293,8 +298,8 @@ impl Session {
         !sn_before(self.max_cmd_sn, self.cmd_sn)
     }
 
-    /// Ends a command. Its outcome is held while its data are still in the send list, since the caller may reuse the
-    /// buffer as soon as it has the outcome.
+    /// Ends a command. Its outcome is held while its data are still in the send list, since the
+    /// caller may reuse the buffer as soon as it has the outcome.
     pub(super) fn end(
         &mut self,
         key: u16,

@@ -40,8 +40,8 @@ pub(super) struct Entry {
     pub(super) cmd_sn: u32,
     /// The next DataSN or R2TSN.
     pub(super) next_sn: u32,
-    /// Data received, or the end of the data that were sent unsolicited or requested by R2Ts, from the start of the
-    /// command's data.
+    /// Data received, or the end of the data that were sent unsolicited or requested by R2Ts, from
+    /// the start of the command's data.
     pub(super) moved_bytes: u32,
     /// The position in the stream at which the command's data in the send list end.
     pub(super) placed_until_bytes: u64,
@@ -162,7 +162,8 @@ impl Table {
         (entry.phase == Phase::Active && tag(key, entry.generation) == itt).then_some((key, entry))
     }
 
-    /// The command that the target was asked to abort by a request with the tag `itt`, if it is still in flight.
+    /// The command that the target was asked to abort by a request with the tag `itt`, if it is
+    /// still in flight.
     pub(super) fn find_aborting(&mut self, itt: u32) -> Option<u16> {
         let (key, entry) = self.find(itt & !ABORT_TAG)?;
         (entry.abort == AbortState::Asked).then_some(key)
@@ -172,7 +173,8 @@ impl Table {
     pub(super) fn begin_abort(&mut self, key: u16) -> (Abort, Option<(u32, u32)>) {
         let entry = &mut self.entries[usize::from(key)];
         match (entry.phase, entry.abort) {
-            // A command that waits for the target's window needs progress on the connection, not an abort.
+            // A command that waits for the target's window needs progress on the connection, not an
+            // abort.
             (Phase::Free | Phase::Pending, _) => (Abort::NotInFlight, None),
             (Phase::Active, AbortState::Asked) => (Abort::AskedBefore, None),
             (Phase::Active, AbortState::No) => {

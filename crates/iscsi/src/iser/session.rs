@@ -74,8 +74,8 @@ impl TargetConfig {
     /// Bytes of the longest message that is sent.
     pub const SEND_LEN_MAX_BYTES: u32 = (HEADER_LEN + BHS_LEN) as u32 + SEGMENT_LEN_MAX_BYTES;
 
-    /// How many receives are posted: for the command window and the unexpected PDUs. The transport makes initiators that
-    /// send more wait (receiver not ready).
+    /// How many receives are posted: for the command window and the unexpected PDUs. The transport
+    /// makes initiators that send more wait (receiver not ready).
     pub const fn receives(&self) -> u16 {
         self.commands_max + UNEXPECTED_PDUS_MAX
     }
@@ -86,15 +86,17 @@ impl TargetConfig {
 pub struct Accepted {
     /// Both ends use zero-based addresses.
     zero_based: bool,
-    /// Write Base Offset counts from the first byte of all data-out, unless the login says otherwise.
+    /// Write Base Offset counts from the first byte of all data-out, unless the login says
+    /// otherwise.
     counts_all_data: bool,
     invalidates: bool,
 }
 
-/// Takes the private data of a connection request. Returns how it is accepted, and the private data of the reply.
+/// Takes the private data of a connection request. Returns how it is accepted, and the private data
+/// of the reply.
 ///
-/// Zero-based addresses are used if the initiator supports them. Its headers may then omit addresses; addresses that are
-/// present are used as they are, from 0 on.
+/// Zero-based addresses are used if the initiator supports them. Its headers may then omit
+/// addresses; addresses that are present are used as they are, from 0 on.
 pub fn accept(private_data: &[u8]) -> (Accepted, [u8; 4]) {
     let asked = CmHeader::parse(private_data);
     let zero_based = asked.is_some_and(CmHeader::zero_based);
@@ -219,8 +221,8 @@ impl<B: Backend> TargetSession<B> {
         };
     }
 
-    /// Whether no reply may be sent. While reads of an aborted task are outstanding, none may, since the initiator reuses
-    /// the task's buffer once it has the reply.
+    /// Whether no reply may be sent. While reads of an aborted task are outstanding, none may,
+    /// since the initiator reuses the task's buffer once it has the reply.
     pub(super) fn holds_replies(&self) -> bool {
         let outstanding = self.reads_posted - self.reads_done;
         let of_tasks = || match &self.stage {
@@ -231,7 +233,8 @@ impl<B: Backend> TargetSession<B> {
     }
 }
 
-/// Cuts a PDU that arrived in one piece, without digests: over RDMA a message is a PDU. Padding may follow.
+/// Cuts a PDU that arrived in one piece, without digests: over RDMA a message is a PDU. Padding may
+/// follow.
 fn cut(pdu: &[u8], segment_len_max: usize) -> Result<(&Bhs, &[u8]), peer::PeerError> {
     let truncated = peer::PeerError::Truncated(pdu.len());
     let (bhs, rest) = Bhs::ref_from_prefix(pdu).map_err(|_| truncated)?;
@@ -241,7 +244,8 @@ fn cut(pdu: &[u8], segment_len_max: usize) -> Result<(&Bhs, &[u8]), peer::PeerEr
     Ok((bhs, data.ok_or(truncated)?))
 }
 
-/// The buffers that a SCSI Command names. Their length is not stated: it is the Expected Data Transfer Length.
+/// The buffers that a SCSI Command names. Their length is not stated: it is the Expected Data
+/// Transfer Length.
 fn advertised(header: &ControlHeader, bhs: &Bhs) -> Advertised {
     let command: &ScsiCommand = bhs.cast();
     let buffer = |tag: Tag| RemoteBuffer {

@@ -1,7 +1,8 @@
-//! What an iSER session posts: replies, RDMA READs instead of R2Ts, RDMA WRITEs instead of Data-In, SCSI Responses.
+//! What an iSER session posts: replies, RDMA READs instead of R2Ts, RDMA WRITEs instead of Data-In,
+//! SCSI Responses.
 //!
-//! The data of all ready tasks are posted first, then the responses: a provider in software that segments by GSO sends
-//! consecutive packets of one length with one system call.
+//! The data of all ready tasks are posted first, then the responses: a provider in software that
+//! segments by GSO sends consecutive packets of one length with one system call.
 //!
 //! Read first: RFC 7145 §7.3.
 
@@ -22,7 +23,8 @@ use crate::target::response::{Numbers, read_next, scsi_response, sense_segment};
 use crate::target::stage::Stage;
 use crate::target::task::{BURSTS_MAX, Progress, Task, Work};
 
-/// DATA PHASE ERROR (4Bh/00h): the command names no buffer for its data, or one that they do not fit.
+/// DATA PHASE ERROR (4Bh/00h): the command names no buffer for its data, or one that they do not
+/// fit.
 const DATA_PHASE_ERROR: scsi::Asc = scsi::Asc(0x4B00);
 
 /// Whether there was room for something.
@@ -272,8 +274,8 @@ fn send_response(
     Posted::Yes
 }
 
-/// Whether a task may be answered once its data-in are posted. Outstanding reads use the initiator's buffer, which the
-/// initiator reuses once it has the response.
+/// Whether a task may be answered once its data-in are posted. Outstanding reads use the
+/// initiator's buffer, which the initiator reuses once it has the response.
 fn may_answer(task: &Task) -> bool {
     task.progress() == Progress::Sending && task.r2ts.is_empty()
 }
@@ -294,8 +296,8 @@ fn key_of(task: &Task) -> Option<RemoteKey> {
     buffer.map(|buffer| buffer.key)
 }
 
-/// Copies the next data-in of a task. A placement is not possible: the checksum of a packet must be that of the bytes that
-/// are sent and retransmitted, even if a host writes meanwhile.
+/// Copies the next data-in of a task. A placement is not possible: the checksum of a packet must be
+/// that of the bytes that are sent and retransmitted, even if a host writes meanwhile.
 fn fill_data<B: Backend>(task: &Task, room: &mut [u8], backend: &mut B) -> Result<(), Sense> {
     match &task.work {
         Work::Data(data) => {
@@ -311,8 +313,8 @@ fn fill_data<B: Backend>(task: &Task, room: &mut [u8], backend: &mut B) -> Resul
     }
 }
 
-/// Fills a message: the iSER header, and the PDU. PDUs of targets name no buffers, so a header without base offsets omits
-/// nothing but zeros.
+/// Fills a message: the iSER header, and the PDU. PDUs of targets name no buffers, so a header
+/// without base offsets omits nothing but zeros.
 fn fill(room: &mut [u8], layout: Layout, header: &[u8], segment: &[u8]) {
     let iser = ControlHeader::new(None, None);
     let (head, rest) = room.split_at_mut(layout.header_len());

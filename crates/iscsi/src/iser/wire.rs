@@ -1,7 +1,8 @@
-//! The iSER header, which precedes every message, and the header of the connection manager's private data.
+//! The iSER header, which precedes every message, and the header of the connection manager's
+//! private data.
 //!
-//! Read first: RFC 7145 §9.2 to §9.4; InfiniBand Architecture volume 1, annex A12 (iSER), for the private data; RFC 5046 §9.2
-//! for the header without base offsets.
+//! Read first: RFC 7145 §9.2 to §9.4; InfiniBand Architecture volume 1, annex A12 (iSER), for the
+//! private data; RFC 5046 §9.2 for the header without base offsets.
 
 use zerocopy::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -60,7 +61,8 @@ impl Layout {
     }
 }
 
-/// The opcode in byte 0 of a basic header segment; bit 6 says whether the PDU is for immediate delivery.
+/// The opcode in byte 0 of a basic header segment; bit 6 says whether the PDU is for immediate
+/// delivery.
 const OPCODE_MASK: u8 = 0x3F;
 
 /// WSV: the write STag is valid.
@@ -212,7 +214,8 @@ impl Hello {
         }
     }
 
-    /// The answer of a target that has at most `reads_max` reads outstanding. It rejects the connection if no version is common.
+    /// The answer of a target that has at most `reads_max` reads outstanding. It rejects the
+    /// connection if no version is common.
     pub fn reply(&self, reads_max: u16) -> HelloReply {
         let (theirs_max, theirs_min) = (self.versions >> 4, self.versions & 0x0F);
         let current = theirs_max.min(VERSION);
@@ -308,8 +311,8 @@ fn padded<T: FromBytes>(bytes: &[u8]) -> Option<T> {
 )]
 #[repr(C)]
 pub struct CmHeader {
-    /// Bit 7: zero-based addresses are not supported (request) or not used (reply). Bit 6: the same of messages that
-    /// invalidate a key.
+    /// Bit 7: zero-based addresses are not supported (request) or not used (reply). Bit 6: the same
+    /// of messages that invalidate a key.
     pub flags: u8,
     /// Reserved.
     pub reserved: [u8; 3],

@@ -4,10 +4,11 @@
 
 use crate::text::{TextBuilder, Unacceptable, parse_number};
 
-/// The longest data segment of a message, either way, in bytes: what RFC 7143 §13.12 allows a login at the most, and what
-/// initiators post their receives for.
+/// The longest data segment of a message, either way, in bytes: what RFC 7143 §13.12 allows a login
+/// at the most, and what initiators post their receives for.
 pub const SEGMENT_LEN_MAX_BYTES: u32 = 8192;
-/// How many unexpected PDUs (of immediate delivery) the target has receives for, beyond its command window.
+/// How many unexpected PDUs (of immediate delivery) the target has receives for, beyond its command
+/// window.
 pub(crate) const UNEXPECTED_PDUS_MAX: u16 = 16;
 
 /// The parameters that RFC 7145 §6 adds to a session.
@@ -15,11 +16,13 @@ pub(crate) const UNEXPECTED_PDUS_MAX: u16 = 16;
 pub struct RdmaKeys {
     /// RDMAExtensions; `None` if the initiator did not offer it.
     pub extensions: Option<bool>,
-    /// TargetRecvDataSegmentLength: the longest data segment of a message from the initiator, bytes.
+    /// TargetRecvDataSegmentLength: the longest data segment of a message from the initiator,
+    /// bytes.
     pub target_recv_segment_len_max: u32,
     /// InitiatorRecvDataSegmentLength: the same of a message to it; `None` if not negotiated.
     pub initiator_recv_segment_len_max: Option<u32>,
-    /// TaggedBufferForSolicitedDataOnly: Write Base Offset is the address of the first solicited byte, not of all data-out.
+    /// TaggedBufferForSolicitedDataOnly: Write Base Offset is the address of the first solicited
+    /// byte, not of all data-out.
     pub solicited_only: bool,
     /// iSERHelloRequired: full feature phase begins with Hello and HelloReply.
     pub hello_required: bool,
@@ -28,9 +31,10 @@ pub struct RdmaKeys {
 }
 
 impl RdmaKeys {
-    /// The defaults. RFC 7145 §6.9 has Write Base Offset count from the first byte of all data-out unless an initiator
-    /// declares otherwise. Initiators on InfiniBand and RoCE (Linux's, libiscsi) declare nothing and count from the first
-    /// solicited byte; their connection request tells them apart: it has no zero-based addresses.
+    /// The defaults. RFC 7145 §6.9 has Write Base Offset count from the first byte of all data-out
+    /// unless an initiator declares otherwise. Initiators on InfiniBand and RoCE (Linux's,
+    /// libiscsi) declare nothing and count from the first solicited byte; their connection request
+    /// tells them apart: it has no zero-based addresses.
     pub(crate) fn new(counts_all_data: bool) -> Self {
         Self {
             extensions: None,
@@ -58,8 +62,8 @@ impl RdmaKeys {
         ]
     }
 
-    /// Takes a pair that has another meaning over RDMA than over TCP, or none there. Returns whether it was one.
-    /// `send_segment_len_max` is the longest data segment to send.
+    /// Takes a pair that has another meaning over RDMA than over TCP, or none there. Returns
+    /// whether it was one. `send_segment_len_max` is the longest data segment to send.
     pub(super) fn negotiate(
         &mut self,
         key: &str,
@@ -83,7 +87,8 @@ impl RdmaKeys {
                 let slot = &mut self.initiator_recv_segment_len_max;
                 least_segment(key, value, answer, |len| *slot = Some(len));
             }
-            // Ignored if the keys above are negotiated (RFC 7145 §6.6). Discovery sessions negotiate none of those.
+            // Ignored if the keys above are negotiated (RFC 7145 §6.6). Discovery sessions
+            // negotiate none of those.
             "MaxRecvDataSegmentLength" => {
                 let len = segment_len(value).ok_or(Unacceptable::Declared)?;
                 *send_segment_len_max = len.min(SEGMENT_LEN_MAX_BYTES);
@@ -91,7 +96,8 @@ impl RdmaKeys {
             "MaxOutstandingUnexpectedPDUs" => {
                 let count = parse_number(value).filter(|count| *count != 1);
                 self.unexpected_pdus_max = count.ok_or(Unacceptable::Declared)?;
-                // Ours is declared only to initiators that know the key: others treat it as an error.
+                // Ours is declared only to initiators that know the key: others treat it as an
+                // error.
                 answer.push(key, &UNEXPECTED_PDUS_MAX.to_string());
             }
             "MaxAHSLength" => {

@@ -24,7 +24,8 @@ impl<'a> Admission<'a> {
         Self { now, slot, leases }
     }
 
-    /// Asks the volume: the task may have to wait, its completion may be held back, or the volume fails it.
+    /// Asks the volume: the task may have to wait, its completion may be held back, or the volume
+    /// fails it.
     pub(super) fn admit(&mut self, task: &mut Task, volume: &Arc<dyn Volume>) {
         let Some(kind) = task.op_kind() else {
             return;
@@ -39,7 +40,8 @@ impl<'a> Admission<'a> {
         self.admit_extents(task, volume, kind, extent.as_slice());
     }
 
-    /// Admits an UNMAP, whose ranges arrived with its data. Returns false if it is not to be executed now.
+    /// Admits an UNMAP, whose ranges arrived with its data. Returns false if it is not to be
+    /// executed now.
     #[cold]
     pub(super) fn admit_unmap<B: Backend>(&mut self, task: &mut Task, backend: &mut B) -> bool {
         if self.leases.holds(self.slot) {

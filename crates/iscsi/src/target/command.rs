@@ -24,8 +24,8 @@ use crate::wire::{Bhs, FINAL, NO_TASK_TAG, parse_lun};
 const UNEXPECTED_UNSOLICITED_DATA: scsi::Asc = scsi::Asc(0x0C0C);
 
 impl FullFeature {
-    /// Takes the header of a SCSI Command: checks its numbering and starts its task, so that immediate data can be
-    /// executed as they arrive.
+    /// Takes the header of a SCSI Command: checks its numbering and starts its task, so that
+    /// immediate data can be executed as they arrive.
     pub(super) fn begin_command<B: Backend>(
         &mut self,
         now: Instant,
@@ -208,7 +208,8 @@ impl FullFeature {
     }
 }
 
-/// Starts a command: plain transfers by the session's view of the logical unit, all others by the device.
+/// Starts a command: plain transfers by the session's view of the logical unit, all others by the
+/// device.
 fn begin<B: Backend>(
     admission: &mut Admission<'_>,
     command: &ScsiCommand,
@@ -216,8 +217,8 @@ fn begin<B: Backend>(
     backend: &mut B,
 ) -> Task {
     let mut task = Task::new(admission.now, command, windowed);
-    if let Some((view, region)) = backend.view(task.lun) {
-        task.region = region;
+    if let Some((view, source)) = backend.view(task.lun) {
+        task.source = source;
         let geometry = view.volume.geometry();
         task.block_size = geometry.block_size;
         let plain = match medium::plain_transfer(&task.cdb, geometry) {
@@ -268,8 +269,8 @@ fn begin_by_device<B: Backend>(task: &mut Task, admission: &mut Admission<'_>, b
         }
         Begin::Medium(transfer, volume) => {
             task.block_size = volume.geometry().block_size;
-            if let Some((_, region)) = backend.view(task.lun) {
-                task.region = region;
+            if let Some((_, source)) = backend.view(task.lun) {
+                task.source = source;
             }
             set_medium(task, transfer);
             task.must_copy = volume.pinned().is_none();
@@ -298,8 +299,8 @@ fn set_medium(task: &mut Task, transfer: Medium) {
     );
     task.wanted_len = data_out.max(data_in);
     if matches!(transfer, Medium::CompareAndWrite(_)) && task.wanted_len != task.expected_len {
-        // NUMBER OF LOGICAL BLOCKS has eight bits: an initiator that means 256 blocks writes 0, and must not take a
-        // comparison of nothing for that of its data.
+        // NUMBER OF LOGICAL BLOCKS has eight bits: an initiator that means 256 blocks writes 0, and
+        // must not take a comparison of nothing for that of its data.
         task.response = Response::check(Sense::invalid_cdb_field(13));
         return;
     }

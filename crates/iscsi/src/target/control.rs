@@ -53,7 +53,8 @@ impl FullFeature {
         }
     }
 
-    /// Checks CmdSN. Returns false if the PDU is ignored, or kept until those before it have arrived.
+    /// Checks CmdSN. Returns false if the PDU is ignored, or kept until those before it have
+    /// arrived.
     fn may_serve<B: Backend>(&mut self, bhs: &Bhs, segment: &[u8], backend: &mut B) -> bool {
         let is_numbered = matches!(
             bhs.opcode(),

@@ -112,7 +112,8 @@ impl FullFeature {
         }
     }
 
-    /// Takes data-out of a task: whole blocks are written from `bytes` at once, a part of a block is kept.
+    /// Takes data-out of a task: whole blocks are written from `bytes` at once, a part of a block
+    /// is kept.
     pub(crate) fn handle_data<B: Backend>(&mut self, slot: usize, bytes: &[u8], backend: &mut B) {
         let Some(task) = self.tasks.get_mut(slot) else {
             return;
@@ -120,7 +121,8 @@ impl FullFeature {
         if !task.takes_data_out() {
             return;
         }
-        // The rest exceeds what the command takes (its CDB transfers less than was announced) and is discarded.
+        // The rest exceeds what the command takes (its CDB transfers less than was announced) and
+        // is discarded.
         let room = (task.len - task.moved).min(bytes.len() as u64) as usize;
         let bytes = &bytes[..room];
         match task.work {

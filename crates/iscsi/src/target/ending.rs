@@ -7,8 +7,8 @@ use std::time::Instant;
 use crate::backend::SessionState;
 use crate::peer::DROP_TIMEOUT;
 
-/// How a connection is ended by others than its initiator on it. (A logout on the connection ends it after the last
-/// reply: [`Replies::is_finished`](super::reply::Replies::is_finished).)
+/// How a connection is ended by others than its initiator on it. (A logout on the connection ends
+/// it after the last reply: [`Replies::is_finished`](super::reply::Replies::is_finished).)
 ///
 /// ```text
 ///      asked to log out                     dropped           ended elsewhere

@@ -1,4 +1,5 @@
-//! The full feature phase of one connection: what it consists of, what ends it, and when it has to be called.
+//! The full feature phase of one connection: what it consists of, what ends it, and when it has to
+//! be called.
 //!
 //! Read first: RFC 7143 §4.2 (sessions, numbering).
 
@@ -23,10 +24,12 @@ pub(super) const PING_TAG: u32 = 2;
 
 /// A connection in full feature phase, whatever the transport.
 ///
-/// The transport cuts PDUs out of its input and passes them on: [`handle_header`](Self::handle_header) says where the
-/// data of a PDU go, [`handle_data`](Self::handle_data) takes data-out in order and in any pieces, and
-/// [`finish_pdu`](Self::finish_pdu) takes the end of the PDU. The transport sends what is in `replies`, then the tasks
-/// that are ready, and calls [`retire_ready`](Self::retire_ready) after a task's response.
+/// The transport cuts PDUs out of its input and passes them on:
+/// [`handle_header`](Self::handle_header) says where the data of a PDU go,
+/// [`handle_data`](Self::handle_data) takes data-out in order and in any pieces, and
+/// [`finish_pdu`](Self::finish_pdu) takes the end of the PDU. The transport sends what is in
+/// `replies`, then the tasks that are ready, and calls [`retire_ready`](Self::retire_ready) after a
+/// task's response.
 pub(crate) struct FullFeature {
     pub(super) initiator: String,
     /// TargetName; `None` in a discovery session.
@@ -123,7 +126,8 @@ impl FullFeature {
         self.check_session_state(now, backend);
     }
 
-    /// At the end of each call: wakes the session's other connections, and notes whether a command is missing.
+    /// At the end of each call: wakes the session's other connections, and notes whether a command
+    /// is missing.
     #[inline]
     pub(crate) fn end_turn<B: Backend>(&mut self, now: Instant, backend: &mut B) {
         if let Some(cid) = self.tasks.window.next_elsewhere(backend) {
@@ -201,7 +205,8 @@ impl FullFeature {
 
     /// The connection has ended.
     pub(crate) fn handle_close<B: Backend>(&mut self, now: Instant, backend: &mut B) {
-        // Commands of other connections that waited for one of this connection need not wait any more.
+        // Commands of other connections that waited for one of this connection need not wait any
+        // more.
         self.tasks.clear(backend);
         self.end_turn(now, backend);
         self.hand_over_sanitizing(backend);

@@ -1,4 +1,5 @@
-//! A connection before full feature phase, whatever the transport: Login Requests and their responses.
+//! A connection before full feature phase, whatever the transport: Login Requests and their
+//! responses.
 
 use std::time::Instant;
 
@@ -27,8 +28,8 @@ pub(crate) struct LoginPhase {
     last: Option<LastResponse>,
 }
 
-/// The response with which full feature phase begins. It is sent once the session that it replaces is executed no more (RFC
-/// 7143 §6.3.5): the initiator may then rely on what it writes.
+/// The response with which full feature phase begins. It is sent once the session that it replaces
+/// is executed no more (RFC 7143 §6.3.5): the initiator may then rely on what it writes.
 struct LastResponse {
     fence: u64,
     header: [u8; BHS_LEN],

@@ -15,7 +15,8 @@ use crate::wire::{BHS_LEN, Bhs, parse_lun, response, sn_before};
 impl FullFeature {
     pub(super) fn on_task_management<B: Backend>(&mut self, bhs: &Bhs, backend: &mut B) {
         let request: &TaskManagementRequest = bhs.cast();
-        // Commands on this connection arrived before the request, unless the request itself had to wait.
+        // Commands on this connection arrived before the request, unless the request itself had to
+        // wait.
         let own_before = (!bhs.is_immediate()).then_some(request.cmd_sn.get());
         let response = self.manage(request, own_before, backend);
         self.fence(FencedKind::Management(*request, response), backend);
@@ -28,8 +29,8 @@ impl FullFeature {
         self.answer_fenced(backend);
     }
 
-    /// Answers task management and logouts once the commands and connections that they concern have ended elsewhere too
-    /// (RFC 7143 §4.2.3.3, §11.15).
+    /// Answers task management and logouts once the commands and connections that they concern have
+    /// ended elsewhere too (RFC 7143 §4.2.3.3, §11.15).
     pub(super) fn answer_fenced<B: Backend>(&mut self, backend: &mut B) {
         let is_over = |reply: &FencedReply, backend: &mut B| backend.is_past(reply.fence);
         while self
@@ -65,8 +66,9 @@ impl FullFeature {
         header.encode()
     }
 
-    /// The result of ABORT TASK for a task that is not on this connection. A command that has not arrived, but whose
-    /// number may still arrive, is aborted when its number is taken (RFC 7143 §11.6.1).
+    /// The result of ABORT TASK for a task that is not on this connection. A command that has not
+    /// arrived, but whose number may still arrive, is aborted when its number is taken (RFC 7143
+    /// §11.6.1).
     fn find_elsewhere<B: Backend>(
         &mut self,
         request: &TaskManagementRequest,
@@ -84,8 +86,8 @@ impl FullFeature {
         }
     }
 
-    /// Does what a request asks for. `own_before` limits it to commands of this connection with lower numbers. Returns
-    /// the response, unless that depends on other connections.
+    /// Does what a request asks for. `own_before` limits it to commands of this connection with
+    /// lower numbers. Returns the response, unless that depends on other connections.
     fn manage<B: Backend>(
         &mut self,
         request: &TaskManagementRequest,
@@ -134,8 +136,8 @@ impl FullFeature {
         Some(function_response::COMPLETE)
     }
 
-    /// Ends tasks without a response, as their own initiator asked. If a number is given, tasks that arrived after it are
-    /// kept.
+    /// Ends tasks without a response, as their own initiator asked. If a number is given, tasks
+    /// that arrived after it are kept.
     fn abort<B: Backend>(&mut self, scope: AbortScope, before: Option<u32>, backend: &mut B) {
         for slot in self.in_scope(scope) {
             let is_later = |task: &Task| {
@@ -178,7 +180,8 @@ impl FullFeature {
         }
     }
 
-    /// Ends the tasks of a LUN because of another nexus: each is answered with TASK ABORTED (TAS is 1).
+    /// Ends the tasks of a LUN because of another nexus: each is answered with TASK ABORTED (TAS is
+    /// 1).
     fn answer_aborted<B: Backend>(&mut self, lun: Lun, backend: &mut B) {
         for slot in self.tasks.of_lun(Some(lun)) {
             self.tasks.withdraw(slot, backend);

@@ -14,7 +14,8 @@ use crate::wire::{Bhs, request};
 pub(crate) enum Sink {
     /// It is gathered by the transport and passed to [`FullFeature::finish_pdu`].
     Gather,
-    /// It is data-out of the task in this slot, executed as they arrive: [`FullFeature::handle_data`].
+    /// It is data-out of the task in this slot, executed as they arrive:
+    /// [`FullFeature::handle_data`].
     Write {
         /// The task.
         slot: usize,
@@ -29,7 +30,8 @@ pub(crate) enum Sink {
 }
 
 impl FullFeature {
-    /// Takes the header of a PDU, which is whole and right. `advertised` are the buffers that it names.
+    /// Takes the header of a PDU, which is whole and right. `advertised` are the buffers that it
+    /// names.
     #[inline]
     pub(crate) fn handle_header<B: Backend>(
         &mut self,
@@ -46,7 +48,8 @@ impl FullFeature {
         }
     }
 
-    /// Takes the end of a PDU. `sink` is the result of its header; `segment` is its data segment if that was gathered.
+    /// Takes the end of a PDU. `sink` is the result of its header; `segment` is its data segment if
+    /// that was gathered.
     pub(crate) fn finish_pdu<B: Backend>(
         &mut self,
         now: Instant,
@@ -76,8 +79,8 @@ impl FullFeature {
         }
     }
 
-    /// Takes a PDU whose data digest is wrong. It is rejected, and its command ends with an error (RFC 7143 §7.8: at
-    /// recovery level 0 nothing is sent again).
+    /// Takes a PDU whose data digest is wrong. It is rejected, and its command ends with an error
+    /// (RFC 7143 §7.8: at recovery level 0 nothing is sent again).
     pub(crate) fn reject_bad_data(&mut self, bhs: &Bhs, sink: Sink) {
         if let Sink::Write { slot } = sink {
             self.fail_of_bad_data(slot);

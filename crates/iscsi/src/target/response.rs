@@ -43,8 +43,8 @@ pub(crate) fn scsi_response(task: &Task, segment_len: usize, numbers: Numbers) -
     }
 }
 
-/// Residual flags and count: the bytes that the CDB transfers against those that the initiator expected
-/// (RFC 7143 §11.4.5).
+/// Residual flags and count: the bytes that the CDB transfers against those that the initiator
+/// expected (RFC 7143 §11.4.5).
 pub(crate) fn residual(task: &Task) -> (u8, u32) {
     let moved = if task.response.status == ScsiStatus::Good {
         task.wanted_len

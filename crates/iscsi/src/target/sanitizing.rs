@@ -10,7 +10,8 @@ use super::task::Progress;
 use crate::backend::Backend;
 
 impl FullFeature {
-    /// Executes a sanitize operation for the rest of the time slice. Its end answers the command that waits for it.
+    /// Executes a sanitize operation for the rest of the time slice. Its end answers the command
+    /// that waits for it.
     pub(super) fn sanitize(&mut self, number: usize, now: Instant) {
         let leases = &mut self.tasks.leases;
         let Some((response, (slot, generation))) = self.workload.sanitize(number, leases) else {
@@ -38,8 +39,8 @@ impl FullFeature {
         }
     }
 
-    /// Ends the sanitize operations that wait for their volume and whose logical unit was removed. The others notice it
-    /// in their next time slice.
+    /// Ends the sanitize operations that wait for their volume and whose logical unit was removed.
+    /// The others notice it in their next time slice.
     pub(super) fn end_sanitizing_without_unit(&mut self, now: Instant) {
         for number in self.workload.waiting_sanitizing() {
             self.sanitize(number, now);

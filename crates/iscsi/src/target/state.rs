@@ -19,8 +19,8 @@ use crate::wire::{NO_TASK_TAG, response};
 const INTERNAL_TARGET_FAILURE: scsi::Asc = scsi::Asc(0x4400);
 
 impl FullFeature {
-    /// Shared state has changed: commands were aborted by others, reservations were saved, a logical unit was removed, a
-    /// command may start, or the session is to end.
+    /// Shared state has changed: commands were aborted by others, reservations were saved, a
+    /// logical unit was removed, a command may start, or the session is to end.
     pub(crate) fn handle_wake<B: Backend>(&mut self, now: Instant, backend: &mut B) {
         self.take_aborts(backend);
         self.release_reservations(backend);
@@ -32,8 +32,8 @@ impl FullFeature {
         self.end_turn(now, backend);
     }
 
-    /// Checks whether the session was ended by others. If so, nothing more is executed or answered, since an answer of a
-    /// closed nexus would be taken for the medium's.
+    /// Checks whether the session was ended by others. If so, nothing more is executed or answered,
+    /// since an answer of a closed nexus would be taken for the medium's.
     #[inline]
     pub(crate) fn check_session_state<B: Backend>(&mut self, now: Instant, backend: &mut B) {
         match backend.session_state() {
@@ -106,7 +106,8 @@ impl FullFeature {
         }
     }
 
-    /// Answers reservation commands whose reservations have been saved, or cannot be saved, and whose aborts are over.
+    /// Answers reservation commands whose reservations have been saved, or cannot be saved, and
+    /// whose aborts are over.
     fn release_reservations<B: Backend>(&mut self, backend: &mut B) {
         for slot in self.tasks.reserving() {
             let Some(task) = self.tasks.get_mut(slot) else {

@@ -35,7 +35,8 @@ pub(crate) enum Work {
 pub(crate) enum Progress {
     /// It may not start yet (order of CmdSN); unsolicited data-out are kept.
     Waiting,
-    /// Its volume loads the blocks into memory; unsolicited data-out are kept, and no others are requested.
+    /// Its volume loads the blocks into memory; unsolicited data-out are kept, and no others are
+    /// requested.
     Filling,
     /// Data-out are awaited.
     Receiving,
@@ -52,7 +53,8 @@ pub(crate) enum Progress {
 }
 
 impl Progress {
-    /// The states that may follow. A task that has no slot yet starts in Sending, Receiving, Filling or Waiting.
+    /// The states that may follow. A task that has no slot yet starts in Sending, Receiving,
+    /// Filling or Waiting.
     ///
     /// ```text
     ///  Filling ◄──► Receiving ──► Working ──► Settling ──► Sending ──► Answered
@@ -88,17 +90,17 @@ pub(crate) struct Advertised {
     pub(crate) read: Option<RemoteBuffer>,
     /// The buffer that holds the data-out that are not sent unsolicited.
     pub(crate) write: Option<RemoteBuffer>,
-    /// The byte of the data-out that `write` begins with, if it holds only those that are solicited. Otherwise it
-    /// holds all of them.
+    /// The byte of the data-out that `write` begins with, if it holds only those that are
+    /// solicited. Otherwise it holds all of them.
     pub(crate) write_base: Option<u32>,
 }
 
-/// The most bursts that one task has requested at a time: R2Ts, or RDMA READs. Eight reads of 64 KiB keep a link of
-/// 25 Gb/s busy for 160 us.
+/// The most bursts that one task has requested at a time: R2Ts, or RDMA READs. Eight reads of 64
+/// KiB keep a link of 25 Gb/s busy for 160 us.
 pub(crate) const BURSTS_MAX: usize = OUTSTANDING_R2T_MAX as usize;
 
-/// The ends of requested bursts of data-out, oldest first, as offsets. They are in the task itself, so that a request for
-/// data allocates nothing.
+/// The ends of requested bursts of data-out, oldest first, as offsets. They are in the task itself,
+/// so that a request for data allocates nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Bursts {
     ends: [u32; BURSTS_MAX],
@@ -147,7 +149,7 @@ pub(crate) struct Task {
     pub(crate) cdb: [u8; 16],
     pub(crate) work: Work,
     progress: Progress,
-    pub(crate) region: SourceId,
+    pub(crate) source: SourceId,
     /// Data-in must be copied: they may not be sent from the memory of the volume.
     pub(crate) must_copy: bool,
     pub(crate) block_size: BlockSize,
@@ -182,8 +184,8 @@ pub(crate) struct Task {
     pub(crate) not_before: Option<Instant>,
     /// The number of the reservations that have to be saved before the command is answered.
     pub(crate) unsaved: Option<u64>,
-    /// The number of what its reservation command aborted on other connections, which has to be over before the command is
-    /// answered.
+    /// The number of what its reservation command aborted on other connections, which has to be
+    /// over before the command is answered.
     pub(crate) fence: Option<u64>,
     /// How it is ordered among other commands, if it counts in the command window.
     pub(crate) windowed: Option<Attribute>,
@@ -208,7 +210,7 @@ impl Task {
             cdb: command.cdb,
             work: Work::None,
             progress: Progress::Sending,
-            region: SourceId(0),
+            source: SourceId(0),
             must_copy: true,
             block_size: BlockSize::B512,
             started: now,
@@ -256,7 +258,8 @@ impl Task {
         }
     }
 
-    /// The kind of operation for filters and statistics; `None` for commands that do not access the medium.
+    /// The kind of operation for filters and statistics; `None` for commands that do not access the
+    /// medium.
     pub(crate) fn op_kind(&self) -> Option<OpKind> {
         match self.work {
             Work::Read(_) => Some(OpKind::Read),
@@ -278,7 +281,8 @@ impl Task {
         }
     }
 
-    /// Ends the task with CHECK CONDITION. A command that may not start yet is answered when it may.
+    /// Ends the task with CHECK CONDITION. A command that may not start yet is answered when it
+    /// may.
     pub(crate) fn fail(&mut self, key: SenseKey, asc: scsi::Asc) {
         let response = Response::check(Sense::new(key, asc));
         if let Some(early) = &mut self.early {
@@ -350,7 +354,8 @@ impl Task {
         self.progress = progress;
     }
 
-    /// Its volume loads its blocks: those of a new read, which has no slot yet, or those that data-out are for.
+    /// Its volume loads its blocks: those of a new read, which has no slot yet, or those that
+    /// data-out are for.
     pub(super) fn fill(&mut self) {
         match self.progress {
             Progress::Receiving => self.enter(Progress::Filling),
@@ -367,8 +372,8 @@ impl Task {
         }
     }
 
-    /// Changes to `progress`. Tests, fuzz targets and simulations check that it may follow; in a release build that
-    /// would cost each command a dozen instructions.
+    /// Changes to `progress`. Tests, fuzz targets and simulations check that it may follow; in a
+    /// release build that would cost each command a dozen instructions.
     pub(crate) fn enter(&mut self, progress: Progress) {
         debug_assert!(
             self.progress.next().contains(&progress),

@@ -15,7 +15,8 @@ use crate::wire::{Bhs, NO_TASK_TAG};
 
 /// The most data-out that the commands of one connection gather together, bytes.
 const GATHERS_MAX: u64 = 16 << 20;
-/// The program is asked for room in steps of this many bytes, so that plain commands do not ask each time.
+/// The program is asked for room in steps of this many bytes, so that plain commands do not ask
+/// each time.
 const CHARGE_STEP: u64 = 256 << 10;
 
 /// A numbered request that may not start yet.
@@ -52,7 +53,8 @@ impl PartialOrd for HeldCompletion {
 /// The tasks of a connection, by slot.
 pub(crate) struct Tasks {
     slots: Vec<Option<Task>>,
-    /// The Initiator Task Tag of each slot; [`NO_TASK_TAG`] if it is free. A search reads only these.
+    /// The Initiator Task Tag of each slot; [`NO_TASK_TAG`] if it is free. A search reads only
+    /// these.
     tags: Vec<u32>,
     generations: Vec<u16>,
     free: Vec<usize>,
@@ -105,7 +107,8 @@ impl Tasks {
         self.early_controls
     }
 
-    /// The next request that may start. After a SCSI command, the caller calls [`SessionWindow::started`].
+    /// The next request that may start. After a SCSI command, the caller calls
+    /// [`SessionWindow::started`].
     pub(super) fn claim<B: Backend>(&mut self, backend: &mut B) -> Option<EarlyRequest> {
         let cmd_sn = self.window.claim(backend)?;
         let request = self.early.remove(&cmd_sn);
@@ -181,7 +184,8 @@ impl Tasks {
         self.slots[slot] = Some(task);
     }
 
-    /// Replaces the task of a command that waited by the one of the started command. Returns the former.
+    /// Replaces the task of a command that waited by the one of the started command. Returns the
+    /// former.
     pub(super) fn replace(&mut self, slot: usize, mut task: Task) -> Option<Task> {
         let waiting = self.slots.get_mut(slot)?.take()?;
         task.generation = waiting.generation;

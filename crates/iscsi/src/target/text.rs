@@ -32,7 +32,8 @@ impl FullFeature {
         }
     }
 
-    /// Sends as much of a text as the initiator takes in one PDU; the rest waits for its next request.
+    /// Sends as much of a text as the initiator takes in one PDU; the rest waits for its next
+    /// request.
     fn send_text(&mut self, itt: u32, mut text: Vec<u8>) {
         let max = self.parameters.send_segment_len_max as usize;
         let mut header = ReplyHeader {
@@ -65,7 +66,8 @@ impl FullFeature {
         Some(answer.into_bytes())
     }
 
-    /// The targets that SendTargets asks for: all (only in a discovery session), one, or the session's own.
+    /// The targets that SendTargets asks for: all (only in a discovery session), one, or the
+    /// session's own.
     fn requested_targets<B: Backend>(
         &self,
         value: &str,

@@ -1,8 +1,8 @@
-//! Commands that wait for their volume: until their blocks are in memory ([`Progress::Filling`]), and until their effects
-//! are safe ([`Progress::Settling`]).
+//! Commands that wait for their volume: until their blocks are in memory ([`Progress::Filling`]),
+//! and until their effects are safe ([`Progress::Settling`]).
 //!
-//! While a command waits for its blocks, the initiator is not asked for data. Only unsolicited data are kept. Room for
-//! them is reserved as for those of a command that may not start yet.
+//! While a command waits for its blocks, the initiator is not asked for data. Only unsolicited data
+//! are kept. Room for them is reserved as for those of a command that may not start yet.
 
 use std::time::Instant;
 
@@ -128,8 +128,8 @@ impl FullFeature {
         self.complete(slot, now);
     }
 
-    /// Fails the commands that wait for volumes which are no longer behind their logical units, or no longer behind those
-    /// that an EXTENDED COPY names.
+    /// Fails the commands that wait for volumes which are no longer behind their logical units, or
+    /// no longer behind those that an EXTENDED COPY names.
     pub(super) fn fail_without_unit<B: Backend>(&mut self, backend: &mut B) {
         if self.tasks.leases.is_empty() {
             return;
@@ -139,8 +139,8 @@ impl FullFeature {
                 continue;
             };
             if task.waits_for_volume() {
-                let region = backend.view(task.lun).map(|(_, region)| region);
-                if region != Some(task.region) {
+                let source = backend.view(task.lun).map(|(_, source)| source);
+                if source != Some(task.source) {
                     task.fail_of_volume(Status::Gone);
                     self.tasks.queue(slot);
                 }

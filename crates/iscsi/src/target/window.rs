@@ -81,8 +81,8 @@ impl SessionWindow {
         self.with(backend, CommandWindow::leave);
     }
 
-    /// Commands with numbers before `cmd_sn` that have not arrived are aborted when they do. On a single connection all
-    /// of them have arrived.
+    /// Commands with numbers before `cmd_sn` that have not arrived are aborted when they do. On a
+    /// single connection all of them have arrived.
     pub(super) fn abort_before<B: Backend>(
         &mut self,
         cmd_sn: u32,

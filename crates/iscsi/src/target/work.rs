@@ -1,5 +1,6 @@
-//! The execution of commands whose data have arrived. Long commands are executed in time slices: the first one when the
-//! data have arrived, the others when the connection is called again, after other connections.
+//! The execution of commands whose data have arrived. Long commands are executed in time slices:
+//! the first one when the data have arrived, the others when the connection is called again, after
+//! other connections.
 
 use std::time::Instant;
 
@@ -128,8 +129,8 @@ impl FullFeature {
         }
     }
 
-    /// A command was executed. It is answered as soon as its effects are safe, its reservations are saved, what it aborted
-    /// is over, and the filters of its volume release it.
+    /// A command was executed. It is answered as soon as its effects are safe, its reservations are
+    /// saved, what it aborted is over, and the filters of its volume release it.
     pub(super) fn complete(&mut self, slot: usize, now: Instant) {
         let (leases, task) = self.tasks.leases_and(slot);
         let Some(task) = task else {

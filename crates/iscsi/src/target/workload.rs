@@ -21,17 +21,18 @@ pub(super) enum Item {
 /// A sanitize operation, which outlives its command.
 struct Sanitizing {
     work: Box<SanitizeWork>,
-    /// The command that waits for its end, by its slot and the slot's generation; it may have ended meanwhile.
+    /// The command that waits for its end, by its slot and the slot's generation; it may have ended
+    /// meanwhile.
     command: Option<(usize, u16)>,
 }
 
-/// The commands of a connection that are being executed, and the rest of its time slice. Those that wait for a volume are
-/// not in the queue.
+/// The commands of a connection that are being executed, and the rest of its time slice. Those that
+/// wait for a volume are not in the queue.
 #[derive(Default)]
 pub(super) struct Workload {
     pub(super) queue: VecDeque<Item>,
-    /// Sanitize operations that are not over, by number: at most one for each logical unit, and those whose logical unit
-    /// was removed since the last time slice.
+    /// Sanitize operations that are not over, by number: at most one for each logical unit, and
+    /// those whose logical unit was removed since the last time slice.
     sanitizing: Vec<Option<Sanitizing>>,
     pub(super) turn: Turn,
     began: Option<Instant>,
@@ -44,7 +45,8 @@ impl Workload {
         self.turn = Turn::new();
     }
 
-    /// Input has arrived that may be one of many at the same instant. Together they have one time slice.
+    /// Input has arrived that may be one of many at the same instant. Together they have one time
+    /// slice.
     pub(super) fn continue_turn(&mut self, now: Instant) {
         if self.began != Some(now) {
             self.start_turn(now);
@@ -93,8 +95,8 @@ impl Workload {
         self.sanitizing[number] = Some(Sanitizing { work, command });
     }
 
-    /// Executes a sanitize operation for the rest of the time slice. Once it is over, returns its result and the command
-    /// that waits for it.
+    /// Executes a sanitize operation for the rest of the time slice. Once it is over, returns its
+    /// result and the command that waits for it.
     pub(super) fn sanitize(
         &mut self,
         number: usize,

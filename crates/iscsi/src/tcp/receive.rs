@@ -2,8 +2,9 @@
 //!
 //! Read first: RFC 7143 §11.2 (PDU template), §13.1 (digests).
 //!
-//! A header that lies whole in the input is used in place; only one that is cut is gathered first. Data-out are passed
-//! on from the input. With a data digest, data are gathered, since nothing is executed before its digest was checked.
+//! A header that lies whole in the input is used in place; only one that is cut is gathered first.
+//! Data-out are passed on from the input. With a data digest, data are gathered, since nothing is
+//! executed before its digest was checked.
 
 use std::time::Instant;
 
@@ -60,14 +61,14 @@ struct Context<'a, B> {
     now: Instant,
     core: &'a mut FullFeature,
     backend: &'a mut B,
-    /// Commands with little data that have arrived. Those with more spend their time in copies of the operating system,
-    /// of which many at a time are better.
+    /// Commands with little data that have arrived. Those with more spend their time in copies of
+    /// the operating system, of which many at a time are better.
     short_commands: usize,
 }
 
 impl Receiver {
-    /// Gathers the next Login Request, which has no digests. Returns its header and its data if it is whole. The caller
-    /// calls [`next_pdu`](Self::next_pdu) once it has used them.
+    /// Gathers the next Login Request, which has no digests. Returns its header and its data if it
+    /// is whole. The caller calls [`next_pdu`](Self::next_pdu) once it has used them.
     pub(super) fn take_login_request(
         &mut self,
         input: &mut &[u8],
@@ -91,8 +92,8 @@ impl Receiver {
         self.gathered.clear();
     }
 
-    /// Takes input in full feature phase, until the connection takes no more. Returns how many commands with little data
-    /// arrived.
+    /// Takes input in full feature phase, until the connection takes no more. Returns how many
+    /// commands with little data arrived.
     pub(super) fn receive<B: Backend>(
         &mut self,
         now: Instant,

@@ -229,7 +229,7 @@ impl Pdu {
 }
 
 /// An initiator and a connection in memory.
-struct Bed {
+struct Fixture {
     world: World,
     connection: TargetSession<World>,
     now: Instant,
@@ -238,7 +238,7 @@ struct Bed {
     cmd_sn: u32,
 }
 
-impl Bed {
+impl Fixture {
     fn new(chunk: usize) -> Self {
         Self::of(World::new(), chunk)
     }
@@ -259,17 +259,17 @@ impl Bed {
     }
 
     fn log_in(mut self, keys: &[(&str, &str)]) -> Self {
-        let bed = &mut self;
+        let fixture = &mut self;
         let mut all = vec![("InitiatorName", "iqn.i"), ("TargetName", "iqn.t")];
         all.extend(keys);
-        let answer = bed.login(0x87, &all);
+        let answer = fixture.login(0x87, &all);
         assert_eq!(
             answer.header[36],
             0,
             "{}",
             String::from_utf8_lossy(&answer.data)
         );
-        bed.digests = keys
+        fixture.digests = keys
             .iter()
             .any(|(key, value)| *key == "DataDigest" && *value == "CRC32C");
         self
@@ -407,22 +407,22 @@ fn what_is_written_reads_back_in_any_chunking_with_and_without_digests() {
     let digests: &[(&str, &str)] = &[("HeaderDigest", "CRC32C"), ("DataDigest", "CRC32C")];
     for keys in [plain, digests] {
         for chunk in [1, 7, 48, 513, 1 << 20] {
-            let mut bed = Bed::logged_in(chunk, keys);
-            bed.settle();
+            let mut fixture = Fixture::logged_in(chunk, keys);
+            fixture.settle();
             let data: Vec<u8> = (0..2048_u32).map(|i| (i / 7) as u8).collect();
-            bed.command(WRITE, &write_10(3, 4), 2048, &data);
-            let answer = bed.receive().remove(0);
+            fixture.command(WRITE, &write_10(3, 4), 2048, &data);
+            let answer = fixture.receive().remove(0);
             assert_eq!(
                 (answer.header[0], answer.header[3]),
                 (response::SCSI_RESPONSE, 0)
             );
-            bed.command(READ, &read_10(3, 4), 2048, &[]);
-            let answers = bed.receive();
+            fixture.command(READ, &read_10(3, 4), 2048, &[]);
+            let answers = fixture.receive();
             assert_eq!(answers.len(), 1, "one Data-In with status");
             let data_in: &DataIn = answers[0].cast();
             assert_eq!(data_in.flags, FINAL | 1);
             assert_eq!(answers[0].data, data, "chunk {chunk}");
-            assert_eq!(bed.world.completed, 2);
+            assert_eq!(fixture.world.completed, 2);
         }
     }
 }
@@ -434,10 +434,10 @@ fn data_that_did_not_come_with_the_command_are_asked_for_in_bursts() {
         ("MaxOutstandingR2T", "2"),
         ("FirstBurstLength", "512"),
     ];
-    let mut bed = Bed::logged_in(100, &keys);
-    bed.settle();
-    bed.command(WRITE, &write_10(0, 5), 2560, &[9; 512]);
-    let asks = bed.receive();
+    let mut fixture = Fixture::logged_in(100, &keys);
+    fixture.settle();
+    fixture.command(WRITE, &write_10(0, 5), 2560, &[9; 512]);
+    let asks = fixture.receive();
     let bursts: Vec<_> = asks
         .iter()
         .map(Pdu::cast::<R2t>)
@@ -461,14 +461,14 @@ fn data_that_did_not_come_with_the_command_are_asked_for_in_bursts() {
             header[39] = sn;
             let at = r2t.buffer_offset.get() + offset;
             header[40..44].copy_from_slice(&at.to_be_bytes());
-            bed.send(header, &[at as u8; 512]);
+            fixture.send(header, &[at as u8; 512]);
         }
     }
-    let answers = bed.receive();
+    let answers = fixture.receive();
     assert_eq!(answers.len(), 1);
     assert_eq!(answers[0].cast::<ScsiResponse>().status, 0);
     assert_eq!(answers[0].cast::<ScsiResponse>().exp_data_sn.get(), 2);
-    let volume = bed.world.disk.contents();
+    let volume = fixture.world.disk.contents();
     assert_eq!((volume[0], volume[512], volume[1024]), (9, 0, 0));
 }
 
@@ -478,11 +478,11 @@ fn large_reads_go_in_segments_and_bursts_with_one_status() {
         ("MaxBurstLength", "65536"),
         ("MaxRecvDataSegmentLength", "32768"),
     ];
-    let mut bed = Bed::logged_in(1 << 20, &keys);
-    bed.settle();
-    bed.world.disk.fill(100_000, &[5]);
-    bed.command(READ, &[0x28, 0, 0, 0, 0, 0, 0, 1, 0, 0], 131_072, &[]);
-    let answers = bed.receive();
+    let mut fixture = Fixture::logged_in(1 << 20, &keys);
+    fixture.settle();
+    fixture.world.disk.fill(100_000, &[5]);
+    fixture.command(READ, &[0x28, 0, 0, 0, 0, 0, 0, 1, 0, 0], 131_072, &[]);
+    let answers = fixture.receive();
     let flags: Vec<_> = answers.iter().map(|pdu| pdu.header[1]).collect();
     assert_eq!(flags, [0, FINAL, 0, FINAL | 1]);
     let all: Vec<u8> = answers.iter().flat_map(|pdu| pdu.data.clone()).collect();
@@ -491,16 +491,16 @@ fn large_reads_go_in_segments_and_bursts_with_one_status() {
 
 #[test]
 fn residuals_tell_over_and_underflow() {
-    let mut bed = Bed::logged_in(1 << 20, &[]);
-    bed.settle();
-    bed.command(READ, &read_10(0, 1), 1024, &[]);
-    let under = bed.receive().remove(0);
+    let mut fixture = Fixture::logged_in(1 << 20, &[]);
+    fixture.settle();
+    fixture.command(READ, &read_10(0, 1), 1024, &[]);
+    let under = fixture.receive().remove(0);
     assert_eq!(
         (under.header[1] & 6, under.cast::<DataIn>().residual.get()),
         (2, 512)
     );
-    bed.command(READ, &read_10(0, 2), 512, &[]);
-    let over = bed.receive().remove(0);
+    fixture.command(READ, &read_10(0, 2), 512, &[]);
+    let over = fixture.receive().remove(0);
     assert_eq!(
         (over.header[1] & 6, over.cast::<DataIn>().residual.get()),
         (4, 512)
@@ -510,12 +510,12 @@ fn residuals_tell_over_and_underflow() {
 
 #[test]
 fn a_read_in_place_fails_if_any_of_its_blocks_was_cut_off() {
-    let mut bed = Bed::logged_in(1 << 20, &[]);
-    bed.settle();
+    let mut fixture = Fixture::logged_in(1 << 20, &[]);
+    fixture.settle();
     // The data end inside the tenth block.
-    bed.command(READ, &read_10(0, 10), 9 * 512 + 100, &[]);
-    bed.world.disk.resize(9);
-    let answers = bed.receive();
+    fixture.command(READ, &read_10(0, 10), 9 * 512 + 100, &[]);
+    fixture.world.disk.resize(9);
+    let answers = fixture.receive();
     assert_eq!(answers.len(), 1, "{answers:x?}");
     let response: &ScsiResponse = answers[0].cast();
     assert_eq!(response.status, 2, "CHECK CONDITION");
@@ -524,19 +524,19 @@ fn a_read_in_place_fails_if_any_of_its_blocks_was_cut_off() {
 #[test]
 fn a_wrong_data_digest_is_rejected_and_nothing_is_written() {
     let digests = [("HeaderDigest", "CRC32C"), ("DataDigest", "CRC32C")];
-    let mut bed = Bed::logged_in(1 << 20, &digests);
-    bed.settle();
+    let mut fixture = Fixture::logged_in(1 << 20, &digests);
+    fixture.settle();
     let mut command = [0; 48];
     command[0] = 0x01;
     command[1] = WRITE;
     command[19] = 9;
     command[22] = 2;
-    command[27] = bed.cmd_sn as u8;
+    command[27] = fixture.cmd_sn as u8;
     command[32..42].copy_from_slice(&write_10(0, 1));
-    let mut bytes = bed.bytes_of(command, &[0xEE; 512]);
+    let mut bytes = fixture.bytes_of(command, &[0xEE; 512]);
     *bytes.last_mut().expect("not empty") ^= 1;
-    bed.send_raw(&bytes).expect("the connection goes on");
-    let answers = bed.receive();
+    fixture.send_raw(&bytes).expect("the connection goes on");
+    let answers = fixture.receive();
     let opcodes: Vec<_> = answers
         .iter()
         .map(|pdu| (pdu.header[0], pdu.header[2]))
@@ -545,67 +545,70 @@ fn a_wrong_data_digest_is_rejected_and_nothing_is_written() {
         opcodes.contains(&(response::REJECT, reason::DATA_DIGEST)),
         "{opcodes:x?}"
     );
-    assert_eq!(bed.world.disk.contents()[0], 0);
+    assert_eq!(fixture.world.disk.contents()[0], 0);
 }
 
 #[test]
 fn a_wrong_header_digest_ends_the_connection() {
-    let mut bed = Bed::logged_in(
+    let mut fixture = Fixture::logged_in(
         1 << 20,
         &[("HeaderDigest", "CRC32C"), ("DataDigest", "CRC32C")],
     );
-    let mut bytes = bed.bytes_of([0; 48], &[]);
+    let mut bytes = fixture.bytes_of([0; 48], &[]);
     bytes[50] ^= 1;
-    assert_eq!(bed.send_raw(&bytes), Err(PeerError::HeaderDigest));
+    assert_eq!(fixture.send_raw(&bytes), Err(PeerError::HeaderDigest));
 }
 
 #[test]
 fn commands_outside_of_the_window_are_ignored() {
-    let mut bed = Bed::logged_in(1 << 20, &[]);
-    bed.settle();
-    let expected = bed.cmd_sn;
+    let mut fixture = Fixture::logged_in(1 << 20, &[]);
+    fixture.settle();
+    let expected = fixture.cmd_sn;
     for wrong in [expected - 1, expected + 1, expected + 100_000] {
-        bed.cmd_sn = wrong;
-        bed.command(FINAL, &[0; 6], 0, &[]);
-        assert_eq!(bed.receive(), []);
+        fixture.cmd_sn = wrong;
+        fixture.command(FINAL, &[0; 6], 0, &[]);
+        assert_eq!(fixture.receive(), []);
     }
-    bed.cmd_sn = expected;
-    bed.command(FINAL, &[0; 6], 0, &[]);
-    assert_eq!(bed.receive().len(), 1);
+    fixture.cmd_sn = expected;
+    fixture.command(FINAL, &[0; 6], 0, &[]);
+    assert_eq!(fixture.receive().len(), 1);
 }
 
 #[test]
 fn an_oversized_segment_ends_the_connection_before_it_is_read() {
-    let mut bed = Bed::logged_in(1 << 20, &[]);
+    let mut fixture = Fixture::logged_in(1 << 20, &[]);
     let mut header = [0; 48];
     header[5..8].copy_from_slice(&[0xFF; 3]);
     assert!(matches!(
-        bed.send_raw(&header),
+        fixture.send_raw(&header),
         Err(PeerError::SegmentLength { .. })
     ));
 }
 
 #[test]
 fn a_flood_of_pings_that_nobody_reads_is_bounded() {
-    let mut bed = Bed::logged_in(1 << 20, &[]);
+    let mut fixture = Fixture::logged_in(1 << 20, &[]);
     let mut ping = [0; 48];
     ping[0] = 0x40;
     ping[19] = 1;
-    let result = (0..1000).try_for_each(|_| bed.send_raw(&ping));
+    let result = (0..1000).try_for_each(|_| fixture.send_raw(&ping));
     assert_eq!(result, Err(PeerError::Flood));
 }
 
 #[test]
 fn silence_is_answered_by_a_ping_and_then_by_the_end() {
-    let mut bed = Bed::logged_in(1 << 20, &[]);
-    bed.now += PING_AFTER;
-    assert_eq!(bed.connection.poll_timeout(), Some(bed.now));
-    bed.connection
-        .handle_timeout(bed.now, &mut bed.world)
+    let mut fixture = Fixture::logged_in(1 << 20, &[]);
+    fixture.now += PING_AFTER;
+    assert_eq!(fixture.connection.poll_timeout(), Some(fixture.now));
+    fixture
+        .connection
+        .handle_timeout(fixture.now, &mut fixture.world)
         .expect("only asks");
-    assert_eq!(bed.receive()[0].header[0], response::NOP_IN);
-    bed.now += PING_TIMEOUT;
-    let ended = bed.connection.handle_timeout(bed.now, &mut bed.world);
+    assert_eq!(fixture.receive()[0].header[0], response::NOP_IN);
+    fixture.now += PING_TIMEOUT;
+    let ended = fixture
+        .connection
+        .handle_timeout(fixture.now, &mut fixture.world);
     assert_eq!(ended, Err(PeerError::PingTimeout));
 }
 
@@ -629,67 +632,75 @@ fn event_of(pdu: &Pdu) -> (u8, [u16; 3]) {
 
 #[test]
 fn a_session_that_is_to_leave_is_served_until_it_logs_out_or_is_dropped() {
-    let mut bed = Bed::logged_in(1 << 20, &[]);
-    bed.settle();
-    bed.world.state = SessionState::LogoutRequested(Duration::from_secs(3));
-    let woken = bed.connection.handle_wake(bed.now, &mut bed.world);
+    let mut fixture = Fixture::logged_in(1 << 20, &[]);
+    fixture.settle();
+    fixture.world.state = SessionState::LogoutRequested(Duration::from_secs(3));
+    let woken = fixture
+        .connection
+        .handle_wake(fixture.now, &mut fixture.world);
     woken.expect("it goes on");
-    assert_eq!(event_of(&bed.receive()[0]), (1, [0, 0, 3]));
-    bed.command(READ, &read_10(0, 1), 512, &[]);
-    assert_eq!(bed.receive()[0].header[0], response::DATA_IN);
-    bed.now += Duration::from_secs(3);
-    assert_eq!(bed.connection.poll_timeout(), Some(bed.now));
-    let timeout = bed.connection.handle_timeout(bed.now, &mut bed.world);
+    assert_eq!(event_of(&fixture.receive()[0]), (1, [0, 0, 3]));
+    fixture.command(READ, &read_10(0, 1), 512, &[]);
+    assert_eq!(fixture.receive()[0].header[0], response::DATA_IN);
+    fixture.now += Duration::from_secs(3);
+    assert_eq!(fixture.connection.poll_timeout(), Some(fixture.now));
+    let timeout = fixture
+        .connection
+        .handle_timeout(fixture.now, &mut fixture.world);
     timeout.expect("it is told");
-    bed.command(READ, &read_10(0, 1), 512, &[]);
-    let answers = bed.receive();
+    fixture.command(READ, &read_10(0, 1), 512, &[]);
+    let answers = fixture.receive();
     assert_eq!(answers.len(), 1, "commands are no longer served");
     assert_eq!(event_of(&answers[0]), (3, [0, 2, 20]));
-    assert!(bed.connection.is_closing());
+    assert!(fixture.connection.is_closing());
 }
 
 #[test]
 fn a_connection_that_is_dropped_is_told_which_and_closed_where_nobody_reads() {
-    let mut bed = Bed::logged_in(1 << 20, &[("DefaultTime2Retain", "0")]);
-    bed.world.state = SessionState::ConnectionDropped;
-    let woken = bed.connection.handle_wake(bed.now, &mut bed.world);
+    let mut fixture = Fixture::logged_in(1 << 20, &[("DefaultTime2Retain", "0")]);
+    fixture.world.state = SessionState::ConnectionDropped;
+    let woken = fixture
+        .connection
+        .handle_wake(fixture.now, &mut fixture.world);
     woken.expect("it is told");
-    let unread = bed
+    let unread = fixture
         .connection
         .poll_timeout()
         .expect("it does not wait for ever");
-    let late = bed.connection.handle_timeout(unread, &mut bed.world);
+    let late = fixture
+        .connection
+        .handle_timeout(unread, &mut fixture.world);
     assert_eq!(late, Err(PeerError::DropUnread));
-    assert_eq!(event_of(&bed.receive()[0]), (2, [0, 2, 0]));
+    assert_eq!(event_of(&fixture.receive()[0]), (2, [0, 2, 0]));
 }
 
 #[test]
 fn discovery_lists_targets_and_takes_no_commands() {
-    let mut bed = Bed::new(5);
+    let mut fixture = Fixture::new(5);
     let keys = [("InitiatorName", "iqn.i"), ("SessionType", "Discovery")];
-    assert_eq!(bed.login(0x87, &keys).header[36], 0);
+    assert_eq!(fixture.login(0x87, &keys).header[36], 0);
     let mut text = [0; 48];
     text[0] = 0x04;
     text[1] = FINAL;
     text[19] = 1;
     text[20..24].copy_from_slice(&[0xFF; 4]);
     text[27] = 1;
-    bed.send(text, b"SendTargets=All\0");
-    let answer = bed.receive().remove(0);
+    fixture.send(text, b"SendTargets=All\0");
+    let answer = fixture.receive().remove(0);
     assert_eq!(
         answer.data,
         b"TargetName=iqn.t\0TargetAddress=127.0.0.1:3260,1\0"
     );
-    bed.cmd_sn = 2;
-    bed.command(READ, &read_10(0, 1), 512, &[]);
-    assert_eq!(bed.receive()[0].header[0], response::REJECT);
+    fixture.cmd_sn = 2;
+    fixture.command(READ, &read_10(0, 1), 512, &[]);
+    assert_eq!(fixture.receive()[0].header[0], response::REJECT);
 }
 
 #[test]
 fn any_bytes_after_the_login_never_panic() {
     let mut seed = 1_u64;
     for _ in 0..2000 {
-        let mut bed = Bed::logged_in(1 << 20, &[]);
+        let mut fixture = Fixture::logged_in(1 << 20, &[]);
         let mut bytes = vec![0; 96];
         for byte in &mut bytes {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -700,7 +711,7 @@ fn any_bytes_after_the_login_never_panic() {
         bytes[5] = 0;
         bytes[6] = 0;
         // Whether the connection continues is not the question here.
-        let _ended = bed.send_raw(&bytes).is_err();
-        bed.receive();
+        let _ended = fixture.send_raw(&bytes).is_err();
+        fixture.receive();
     }
 }

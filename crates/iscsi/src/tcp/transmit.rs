@@ -22,10 +22,11 @@ use crate::target::task::{Progress, Task, Work};
 use crate::wire::data::{DataIn, R2t, STATUS_PRESENT};
 use crate::wire::{BHS_LEN, FINAL, NO_TASK_TAG, U24, response};
 
-/// Reads of less than a page are copied into the send list; longer ones are gathered from volume memory.
+/// Reads of less than a page are copied into the send list; longer ones are gathered from volume
+/// memory.
 pub(super) const COPY_LEN_MAX: u64 = (4 << 10) - 1;
-/// The longest data segment that is copied, either for its digest or because it cannot be sent from the volume. It must
-/// fit into a send list.
+/// The longest data segment that is copied, either for its digest or because it cannot be sent from
+/// the volume. It must fit into a send list.
 const COPIED_LEN_MAX: u64 = 64 << 10;
 /// The least capacity of a send list, in bytes.
 pub const SEND_LIST_MIN_BYTES: usize = COPIED_LEN_MAX as usize + 1024;
@@ -232,8 +233,8 @@ impl Piece {
     }
 }
 
-/// Sends Data-In until all is sent. The last PDU carries the status if it is GOOD, and the task is answered. Returns
-/// false if the list is full.
+/// Sends Data-In until all is sent. The last PDU carries the status if it is GOOD, and the task is
+/// answered. Returns false if the list is full.
 fn send_data_in<B: Backend>(
     task: &mut Task,
     parameters: &Parameters,
@@ -348,7 +349,7 @@ fn push_data<B: Backend>(
     // The volume has checked that the blocks exist.
     let start = extent.lba.0 << task.block_size.shift();
     let placed = out.place(Placement {
-        source: task.region,
+        source: task.source,
         range: ByteRange {
             offset: start + task.moved,
             len,
@@ -359,7 +360,8 @@ fn push_data<B: Backend>(
     Ok(())
 }
 
-/// The blocks of the next `len` bytes of a read of `extent`. Bytes may begin and end inside a block.
+/// The blocks of the next `len` bytes of a read of `extent`. Bytes may begin and end inside a
+/// block.
 fn blocks_of(task: &Task, extent: Extent, len: u64) -> Extent {
     let first = task.moved >> task.block_size.shift();
     let end = (task.moved + len).div_ceil(task.block_size.bytes());

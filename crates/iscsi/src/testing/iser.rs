@@ -112,8 +112,8 @@ impl IserInitiator {
     }
 }
 
-/// A message of [`IserInitiator`] with its header in this layout. Panics if the layout cannot express it: a buffer does not
-/// begin at offset 0.
+/// A message of [`IserInitiator`] with its header in this layout. Panics if the layout cannot
+/// express it: a buffer does not begin at offset 0.
 pub fn laid_out(message: &[u8], layout: Layout) -> Vec<u8> {
     if layout == Layout::Expanded {
         return message.to_vec();

@@ -1,15 +1,18 @@
 //! The order in which the commands of a session start: which of the received ones may start now.
 //!
-//! Read first: RFC 7143 §4.2.2.1, "Command Numbering and Acknowledging"; SAM-5, "Task set management", on task
-//! attributes.
+//! Read first: RFC 7143 §4.2.2.1, "Command Numbering and Acknowledging"; SAM-5, "Task set
+//! management", on task attributes.
 //!
-//! Numbered requests start in the order of CmdSN, whichever connection they arrive on. A request that arrives early
-//! waits until all requests before it have arrived and have been started, one by one. In addition,
+//! Numbered requests start in the order of CmdSN, whichever connection they arrive on. A request
+//! that arrives early waits until all requests before it have arrived and have been started, one by
+//! one. In addition,
 //!
-//! - an ORDERED command waits until all commands before it have ended, and those after it wait until it has ended;
-//! - a HEAD OF QUEUE command passes those that wait for an ORDERED one; those after it wait until it has ended;
-//! - requests that are not for the device server (task management among them) wait only until those before them have
-//!   arrived.
+//! - an ORDERED command waits until all commands before it have ended, and those after it wait
+//!   until it has ended;
+//! - a HEAD OF QUEUE command passes those that wait for an ORDERED one; those after it wait until
+//!   it has ended;
+//! - requests that are not for the device server (task management among them) wait only until those
+//!   before them have arrived.
 //!
 //! Immediate requests are never queued here.
 
@@ -31,7 +34,8 @@ pub enum AbortScope {
 /// How a request is ordered among the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attribute {
-    /// SIMPLE, untagged, and ACA, which is treated as SIMPLE because there is no auto contingent allegiance.
+    /// SIMPLE, untagged, and ACA, which is treated as SIMPLE because there is no auto contingent
+    /// allegiance.
     Simple,
     Ordered,
     HeadOfQueue,
@@ -93,10 +97,12 @@ struct EarlyAbort {
     scope: AbortScope,
 }
 
-/// The most [`EarlyAbort`]s of a session. Beyond that, all commands that have not arrived are aborted.
+/// The most [`EarlyAbort`]s of a session. Beyond that, all commands that have not arrived are
+/// aborted.
 const EARLY_ABORTS_MAX: usize = 16;
 
-/// The requests that have arrived and have not been started, and what keeps them. At most as long as the command window.
+/// The requests that have arrived and have not been started, and what keeps them. At most as long
+/// as the command window.
 #[derive(Debug, Default)]
 pub(crate) struct StartQueue {
     waiting: BTreeMap<WideCmdSn, Waiting>,
@@ -126,7 +132,8 @@ impl StartQueue {
         self.waiting.insert(cmd_sn, Waiting { member, attribute });
     }
 
-    /// The next request to start, among those before `expected`, while `outstanding` commands have arrived and not ended.
+    /// The next request to start, among those before `expected`, while `outstanding` commands have
+    /// arrived and not ended.
     fn next(&self, expected: WideCmdSn, outstanding: usize) -> Option<(WideCmdSn, Waiting)> {
         let mut arrived = self.waiting.range(..expected);
         let (&cmd_sn, &first) = arrived.next()?;
@@ -151,7 +158,8 @@ impl StartQueue {
             .map(|(&cmd_sn, &waiter)| (cmd_sn, waiter))
     }
 
-    /// Takes the next request, if it is `member`'s. After a SCSI command, the caller calls [`started`](Self::started).
+    /// Takes the next request, if it is `member`'s. After a SCSI command, the caller calls
+    /// [`started`](Self::started).
     pub(crate) fn claim(
         &mut self,
         member: MemberId,
@@ -220,7 +228,8 @@ impl StartQueue {
         }
     }
 
-    /// The other connection whose request is the next to start, unless it has been notified of that.
+    /// The other connection whose request is the next to start, unless it has been notified of
+    /// that.
     pub(crate) fn next_elsewhere(
         &mut self,
         own: MemberId,

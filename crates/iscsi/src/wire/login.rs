@@ -164,7 +164,8 @@ const _: () = assert!(size_of::<TextResponse>() == BHS_LEN);
 pub struct LogoutRequest {
     /// 06h, with I in bit 6.
     pub opcode: u8,
-    /// 1 in bit 7; reason, bits 6-0: 0 close the session, 1 close the connection, 2 remove for recovery.
+    /// 1 in bit 7; reason, bits 6-0: 0 close the session, 1 close the connection, 2 remove for
+    /// recovery.
     pub reason: u8,
     /// Reserved.
     pub reserved: [u8; 2],

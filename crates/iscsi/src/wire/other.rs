@@ -99,7 +99,8 @@ pub struct AsyncMessage {
     pub exp_cmd_sn: U32,
     /// MaxCmdSN.
     pub max_cmd_sn: U32,
-    /// AsyncEvent: 0 SCSI event, 1 logout requested, 2 connection will be dropped, 3 all connections will be.
+    /// AsyncEvent: 0 SCSI event, 1 logout requested, 2 connection will be dropped, 3 all
+    /// connections will be.
     pub event: u8,
     /// AsyncVCode.
     pub vendor_code: u8,
@@ -107,7 +108,8 @@ pub struct AsyncMessage {
     pub parameter_1: U16,
     /// Parameter2: Time2Wait in seconds; for event 1 reserved.
     pub parameter_2: U16,
-    /// Parameter3: for event 1, seconds within which to log out; for 2 and 3, Time2Retain in seconds.
+    /// Parameter3: for event 1, seconds within which to log out; for 2 and 3, Time2Retain in
+    /// seconds.
     pub parameter_3: U16,
     /// Reserved.
     pub reserved_44: U32,

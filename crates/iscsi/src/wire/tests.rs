@@ -4,7 +4,8 @@ use zerocopy::IntoBytes;
 
 #[test]
 fn a_scsi_command_reads_back_as_it_was_captured() {
-    // A READ (10) of one block as Linux's initiator lays it out: F and R, LUN 1, ITT 10000000h, 512 bytes.
+    // A READ (10) of one block as Linux's initiator lays it out: F and R, LUN 1, ITT 10000000h, 512
+    // bytes.
     let mut bytes = [0; BHS_LEN];
     bytes[0] = 0x01;
     bytes[1] = 0xC1;

@@ -126,8 +126,8 @@ fn check(ranges: &[(&Store, ByteRange)]) -> Result<(), Status> {
     ranges.iter().try_for_each(check)
 }
 
-/// Locks the granules of every range. Like [`write_all`](crate::locks::LockTable::write_all), it never
-/// waits for a lock while it holds another.
+/// Locks the granules of every range. Like [`write_all`](crate::locks::LockTable::write_all), it
+/// never waits for a lock while it holds another.
 fn lock_all<'a>(ranges: &[(&'a Store, ByteRange)]) -> [Option<WriteAllGuard<'a>>; STORES_MAX] {
     let mut awaited = 0;
     loop {

@@ -1,8 +1,8 @@
 //! Which parts of a store have changed since a moment, a bit for each.
 //!
-//! A map is part of the chain that writers look at under the lock of their granule, like the layers of
-//! snapshots. So a store without snapshots and maps pays nothing for them, and a map costs a bit per
-//! unit and no copies.
+//! A map is part of the chain that writers look at under the lock of their granule, like the layers
+//! of snapshots. So a store without snapshots and maps pays nothing for them, and a map costs a bit
+//! per unit and no copies.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -63,8 +63,8 @@ impl Tracker {
         &self.store
     }
 
-    /// The numbers of the units that may have changed, in ascending order; `None` if all may have. It
-    /// contains all that changed before a snapshot that was taken before this call.
+    /// The numbers of the units that may have changed, in ascending order; `None` if all may have.
+    /// It contains all that changed before a snapshot that was taken before this call.
     pub fn changed(&self) -> Option<Vec<u64>> {
         if self.map.all.load(Ordering::Relaxed) {
             return None;
@@ -93,8 +93,8 @@ impl Drop for Tracker {
 
 impl Store {
     /// Notes from now on what changes, in units of `unit_bytes`. A write that begins after this
-    /// returned is noted before it changes anything. Takes a bit for each unit, which is not charged
-    /// to the budget.
+    /// returned is noted before it changes anything. Takes a bit for each unit, which is not
+    /// charged to the budget.
     ///
     /// # Errors
     /// If the store was closed.

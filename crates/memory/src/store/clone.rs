@@ -1,8 +1,8 @@
-//! A store over a snapshot: a clone. It shows the snapshot where it holds nothing itself. Its slabs and
-//! granules are what snapshots copy at a time. A write to a part of one copies the rest first.
+//! A store over a snapshot: a clone. It shows the snapshot where it holds nothing itself. Its slabs
+//! and granules are what snapshots copy at a time. A write to a part of one copies the rest first.
 //!
-//! Locks are taken from a clone to the origin of its snapshot, never the other way, so a thread that
-//! holds a lock waits for one below it alone.
+//! Locks are taken from a clone to the origin of its snapshot, never the other way, so a thread
+//! that holds a lock waits for one below it alone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

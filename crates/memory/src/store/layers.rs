@@ -102,8 +102,8 @@ impl Layer {
         self.keeping != Keeping::Always
     }
 
-    /// Keeps the copy of `offset`, which is part of a slab of the origin. The caller holds its write
-    /// lock.
+    /// Keeps the copy of `offset`, which is part of a slab of the origin. The caller holds its
+    /// write lock.
     pub(super) fn keep(&self, offset: u64, origin: Slab<'_>) -> Result<(), MemoryError> {
         if let Keeping::WhileFree(reserve_bytes) = self.keeping {
             self.slabs.budget().check_free(reserve_bytes)?;

@@ -186,9 +186,8 @@ impl Store {
     }
 
     /// Keeps a piece for the newest snapshot, as far as it is not kept already, and notes that it
-    /// changes. The caller is about
-    /// to change the piece, holds the write lock of its granule, and calls this for each piece of an
-    /// operation with the same snapshot.
+    /// changes. The caller is about to change the piece, holds the write lock of its granule, and
+    /// calls this for each piece of an operation with the same snapshot.
     #[inline]
     pub(super) fn preserve(&self, newest: Newest<'_>, piece: &Piece) -> Result<(), MemoryError> {
         if newest.is_idle() {

@@ -291,7 +291,8 @@ impl Source<'_> {
     pub(super) fn read(&self, offset: u64, dest: &mut [u8]) {
         let (shown, zeros) = dest.split_at_mut(self.shown(offset, dest.len()));
         if let Some(memory) = self.memory.filter(|_| !shown.is_empty()) {
-            // SAFETY: the caller that made the source holds a lock of the granule, and it is allocated.
+            // SAFETY: the caller that made the source holds a lock of the granule, and it is
+            // allocated.
             unsafe { memory.copy_out(self.layout.in_chunk(offset), shown) };
         }
         zeros.fill(0);
@@ -305,8 +306,8 @@ impl Source<'_> {
     pub(super) unsafe fn copy_to(&self, to: &Chunk, offset: u64, len: usize) {
         let shown = self.shown(offset, len);
         if let Some(memory) = self.memory {
-            // SAFETY: the caller that made the source holds a lock of the granule, and it is allocated; the
-            // rest is the caller's.
+            // SAFETY: the caller that made the source holds a lock of the granule, and it is
+            // allocated; the rest is the caller's.
             unsafe { to.copy_from(memory, self.layout.in_chunk(offset), shown) };
         }
     }

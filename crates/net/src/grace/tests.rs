@@ -112,8 +112,8 @@ impl Model {
 }
 
 proptest! {
-    /// A grace period is over exactly if each thread that ran when it began has handled the mail that was posted by then,
-    /// or has ended; and a caller that waits for it is woken then, once.
+    /// A grace period is over exactly if each thread that ran when it began has handled the mail
+    /// that was posted by then, or has ended; and a caller that waits for it is woken then, once.
     #[test]
     fn a_period_is_over_when_each_thread_has_passed_it(
         events in proptest::collection::vec(event(THREADS), 1..60)
@@ -204,8 +204,9 @@ fn a_thread_in_a_turn_holds_a_period_up_until_it_passes_or_ends() {
     assert!(handle.wait_until_over(last, PATIENCE));
 }
 
-/// Threads check a number and then store by it, as connections check their session and then write. The thread that moves the number
-/// and waits for the grace period finds nothing stored by an old number afterwards.
+/// Threads check a number and then store by it, as connections check their session and then write.
+/// The thread that moves the number and waits for the grace period finds nothing stored by an old
+/// number afterwards.
 #[test]
 fn nothing_is_stored_by_an_old_number_after_a_grace_period() {
     const THREADS: usize = 3;

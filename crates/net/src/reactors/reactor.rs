@@ -8,8 +8,8 @@
 //!    └ lane: reap ◄── devices ◄── lane: submit
 //! ```
 //!
-//! In its lane ([`block::Lane`]) a reactor drives the devices of volumes. What they have completed is in
-//! the mailbox when it is collected.
+//! In its lane ([`block::Lane`]) a reactor drives the devices of volumes. What they have completed
+//! is in the mailbox when it is collected.
 
 use std::collections::VecDeque;
 use std::io;

@@ -112,7 +112,8 @@ impl LockRange {
         last: u64::MAX,
     };
 
-    /// `length` bytes from `offset` on; the largest length means up to the end of the file, wherever that is.
+    /// `length` bytes from `offset` on; the largest length means up to the end of the file,
+    /// wherever that is.
     pub(crate) fn new(offset: u64, length: u64) -> Result<Self, Status4> {
         let last = match length {
             0 => return Err(Status4::Invalid),

@@ -82,13 +82,14 @@ impl Clients {
                 is_confirmed: true,
             });
         }
-        // Case 5: the client has restarted. Its old state stays until it confirms the new client ID.
+        // Case 5: the client has restarted. Its old state stays until it confirms the new client
+        // ID.
         self.add_client(now, exchange)
     }
 
     /// The client ID of an owner at an address. Machines that have the same name are different
-    /// clients, and so are a machine that connects from another of its addresses, and its clients of
-    /// minor version 0 and of later ones.
+    /// clients, and so are a machine that connects from another of its addresses, and its clients
+    /// of minor version 0 and of later ones.
     fn find(&self, exchange: &Exchange<'_>, is_confirmed: bool) -> Option<u64> {
         let is_it = |client: &Client| {
             *client.owner == *exchange.owner
@@ -156,9 +157,9 @@ impl Clients {
         }
     }
 
-    /// Removes the oldest client ID, of an address or of all, that was not confirmed, so that a flood of EXCHANGE_ID keeps
-    /// nobody out. If all were confirmed, one of minor version 0 that holds nothing and has nothing to reclaim is removed: its
-    /// client gets another.
+    /// Removes the oldest client ID, of an address or of all, that was not confirmed, so that a
+    /// flood of EXCHANGE_ID keeps nobody out. If all were confirmed, one of minor version 0 that
+    /// holds nothing and has nothing to reclaim is removed: its client gets another.
     fn make_room(&mut self, address: Option<IpAddr>) -> Result<(), Status4> {
         let is_grace = self.waits_for_reclaims();
         let removable = self.clients.iter().filter(|(_, client)| {
@@ -185,7 +186,8 @@ impl Clients {
         let client = self.clients.get_mut(&id);
         let client = client.filter(|client| client.owners.is_none());
         let client = client.ok_or(Status4::StaleClientId)?;
-        // Another user of a client that is confirmed may create sessions, but nobody at another address.
+        // Another user of a client that is confirmed may create sessions, but nobody at another
+        // address.
         let is_same_address = client.principal.address == principal.address;
         if !is_same_address || !client.is_confirmed && client.principal != principal {
             return Err(Status4::ClientIdInUse);

@@ -119,7 +119,8 @@ impl FileState {
             .is_some_and(|open| open.modes.access & ShareModes::WRITE != 0)
     }
 
-    /// Makes a range of a lock owner locked, or unlocked if `kind` is `None`. Returns how many ranges there were and are.
+    /// Makes a range of a lock owner locked, or unlocked if `kind` is `None`. Returns how many
+    /// ranges there were and are.
     pub(super) fn set_range(
         &mut self,
         holder: Holder,
@@ -162,8 +163,8 @@ impl FileState {
         own.any(|held| held.range.overlaps(range) && held.range.without(range).count() == 2)
     }
 
-    /// A lock of another owner that excludes one of this client and lock owner. One owner may have locks with several
-    /// opens of the file.
+    /// A lock of another owner that excludes one of this client and lock owner. One owner may have
+    /// locks with several opens of the file.
     pub(super) fn conflict(
         &self,
         (client, owner): (u64, &[u8]),

@@ -1,5 +1,5 @@
-//! Clients of NLM that may hold locks of files that outlive the program: they are told of its restart, and lock again in the grace
-//! period.
+//! Clients of NLM that may hold locks of files that outlive the program: they are told of its
+//! restart, and lock again in the grace period.
 //!
 //! ```text
 //!          LOCK                    restart                    the grace period is over
@@ -7,8 +7,8 @@
 //!                   └── its own restart (SM_NOTIFY, FREE_ALL), or another needs the room and it has no lock ──► nothing
 //! ```
 //!
-//! A client stays noted when it has released its last lock, because it will likely lock again and each change has to be saved
-//! first. It is then told of a restart that does not concern it.
+//! A client stays noted when it has released its last lock, because it will likely lock again and
+//! each change has to be saved first. It is then told of a restart that does not concern it.
 //!
 //! Read first: X/Open's "Protocols for Interworking: XNFS", chapter 11 (NSM).
 
@@ -33,7 +33,8 @@ pub struct LockHost {
 #[derive(Debug, Default)]
 pub(super) struct LockHosts {
     noted: Vec<LockHost>,
-    /// How many of them, the first ones, were noted before the program's restart and may reclaim locks.
+    /// How many of them, the first ones, were noted before the program's restart and may reclaim
+    /// locks.
     from_before: usize,
     /// When the grace period ends in which they may.
     end: Option<Instant>,
@@ -81,8 +82,8 @@ impl LockHosts {
 }
 
 impl Clients {
-    /// These clients may have held locks when the program ended: they may reclaim them from now on, for as long as the grace
-    /// period lasts.
+    /// These clients may have held locks when the program ended: they may reclaim them from now on,
+    /// for as long as the grace period lasts.
     pub fn remember_hosts(&mut self, now: Instant, mut hosts: Vec<LockHost>) {
         hosts.truncate(LockHost::HOSTS_MAX);
         self.hosts = LockHosts {
@@ -98,14 +99,16 @@ impl Clients {
         self.hosts.noted.clone()
     }
 
-    /// A client has asked for a lock of a file that outlives the program, at an address of this server.
+    /// A client has asked for a lock of a file that outlives the program, at an address of this
+    /// server.
     pub(crate) fn note_host(&mut self, caller: NlmCaller<'_>, local: IpAddr) {
         let is_noted = self.hosts.position(caller.address, caller.name).is_some();
         // Without a lock or a wait it is not known.
         if is_noted || self.find_nlm(caller).is_none() {
             return;
         }
-        // There is one without locks, since as many clients of NLM as there are places include this one.
+        // There is one without locks, since as many clients of NLM as there are places include this
+        // one.
         if self.hosts.noted.len() >= LockHost::HOSTS_MAX && !self.drop_absent_hosts(1) {
             return;
         }

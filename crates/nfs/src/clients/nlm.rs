@@ -1,4 +1,5 @@
-//! Locks of clients of NLM, in the same files as those of version 4, and the queues of owners that wait for locks.
+//! Locks of clients of NLM, in the same files as those of version 4, and the queues of owners that
+//! wait for locks.
 //!
 //! ```text
 //!          LOCK, conflict                  release by others                 GRANTED acknowledged, LOCK sent again
@@ -63,7 +64,8 @@ pub(super) struct PendingGrant {
     grant: Grant,
 }
 
-/// A lock of NLM that a client has waited for and that is the client's now: what a callback tells the client.
+/// A lock of NLM that a client has waited for and that is the client's now: what a callback tells
+/// the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
     /// Names it.
@@ -107,7 +109,8 @@ impl Clients {
         self.lockers.contains_key(&client)
     }
 
-    /// LOCK. The owner waits for the lock if `wait` is the address of the server that its client knows.
+    /// LOCK. The owner waits for the lock if `wait` is the address of the server that its client
+    /// knows.
     pub(crate) fn nlm_lock(
         &mut self,
         caller: NlmCaller<'_>,
@@ -163,8 +166,8 @@ impl Clients {
         is_done
     }
 
-    /// CANCEL: the owner waits no longer. A lock that was granted meanwhile, without an acknowledgement, is released.
-    /// Returns whether there was such a wait.
+    /// CANCEL: the owner waits no longer. A lock that was granted meanwhile, without an
+    /// acknowledgement, is released. Returns whether there was such a wait.
     pub(crate) fn nlm_cancel(
         &mut self,
         caller: NlmCaller<'_>,
@@ -184,7 +187,8 @@ impl Clients {
         was_granted || has_waited
     }
 
-    /// FREE_ALL and SM_NOTIFY: removes the clients at an address, or the one of a name there, with their locks.
+    /// FREE_ALL and SM_NOTIFY: removes the clients at an address, or the one of a name there, with
+    /// their locks.
     pub(crate) fn nlm_free(&mut self, address: IpAddr, name: Option<&[u8]>) {
         let is_it = |client: &NlmClient| {
             client.address == address && name.is_none_or(|name| *client.name == *name)
@@ -195,7 +199,8 @@ impl Clients {
         self.forget_hosts(address, name);
     }
 
-    /// Removes locks of NLM on files of shares that do not exist any more: no client can unlock these.
+    /// Removes locks of NLM on files of shares that do not exist any more: no client can unlock
+    /// these.
     pub fn keep_exports(&mut self, mut exists: impl FnMut(ExportId) -> bool) {
         let mut keys: Vec<_> = (self.lockers.values())
             .flat_map(|client| client.owners.values().chain(&client.waits))
@@ -299,7 +304,8 @@ impl Clients {
         None
     }
 
-    /// Makes a range of an owner locked, or unlocked if `kind` is `None`. Returns whether no bound is in the way.
+    /// Makes a range of an owner locked, or unlocked if `kind` is `None`. Returns whether no bound
+    /// is in the way.
     fn set_nlm(
         &mut self,
         (client, owner): (u64, &[u8]),

@@ -20,7 +20,8 @@ pub(crate) struct Opened {
     before: Option<(ShareModes, u16)>,
 }
 
-/// What an open, or the locks of an owner, take besides the owner's name, in bytes. Lists grow by doubling.
+/// What an open, or the locks of an owner, take besides the owner's name, in bytes. Lists grow by
+/// doubling.
 const STATE_BYTES: usize = 320;
 
 /// What a state takes whose owner has this name.
@@ -29,7 +30,8 @@ pub(super) const fn state_bytes(owner: &[u8]) -> usize {
 }
 
 impl Clients {
-    /// Whether a client may open files: it has said that it reclaims nothing more. A client of minor version 0 does not say so.
+    /// Whether a client may open files: it has said that it reclaims nothing more. A client of
+    /// minor version 0 does not say so.
     pub(crate) fn check_open(&mut self, client: u64) -> Result<(), Status4> {
         let client = self.client_mut(client)?;
         if client.is_reclaim_complete || client.owners.is_some() {
@@ -39,7 +41,8 @@ impl Clients {
         }
     }
 
-    /// Opens a file, or widens what the same owner has open of it. Whether the client may do so now was checked.
+    /// Opens a file, or widens what the same owner has open of it. Whether the client may do so now
+    /// was checked.
     pub(crate) fn open(
         &mut self,
         client: u64,

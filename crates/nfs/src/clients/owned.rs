@@ -1,4 +1,5 @@
-//! Clients of minor version 0: SETCLIENTID, SETCLIENTID_CONFIRM, RENEW, RELEASE_LOCKOWNER, and requests of owners.
+//! Clients of minor version 0: SETCLIENTID, SETCLIENTID_CONFIRM, RENEW, RELEASE_LOCKOWNER, and
+//! requests of owners.
 //!
 //! Read first: RFC 7530 sections 9.1 and 16.33 to 16.37.
 
@@ -118,7 +119,8 @@ impl Clients {
             })
     }
 
-    /// An operation has come without a state of a client: what has expired does not stand in its way.
+    /// An operation has come without a state of a client: what has expired does not stand in its
+    /// way.
     pub(crate) fn note_time(&mut self, now: Instant) {
         self.expire(now);
     }
@@ -128,8 +130,8 @@ impl Clients {
         id >> 32 == u64::from(self.start)
     }
 
-    /// Whether a client ID was given to a client of this start's. If it is not known, its lease has expired, or its client
-    /// has restarted.
+    /// Whether a client ID was given to a client of this start's. If it is not known, its lease has
+    /// expired, or its client has restarted.
     fn was_issued(&self, id: u64) -> bool {
         let low = id & u64::from(u32::MAX);
         self.is_of_this_start(id) && low != 0 && low <= u64::from(self.last)
@@ -256,8 +258,8 @@ impl Clients {
         Ok(confirmed)
     }
 
-    /// A lock-owner's first lock with an open (open_to_lock_owner4), whose results its open-owner has. Since minor version 1
-    /// it has no number.
+    /// A lock-owner's first lock with an open (open_to_lock_owner4), whose results its open-owner
+    /// has. Since minor version 1 it has no number.
     pub(crate) fn lock_first(
         &mut self,
         client: u64,

@@ -1,5 +1,5 @@
-//! Open-owners and lock-owners of minor version 0: each numbers its requests, so that one that is sent again has the results of
-//! the first and is not executed.
+//! Open-owners and lock-owners of minor version 0: each numbers its requests, so that one that is
+//! sent again has the results of the first and is not executed.
 //!
 //! ```text
 //!                 OPEN                    OPEN_CONFIRM, or a reclaim
@@ -7,7 +7,8 @@
 //!                             └── OPEN with another number: its open ends, and it begins anew
 //! ```
 //!
-//! A later minor version has sessions instead (`slots`), and its owners have neither numbers nor confirmation.
+//! A later minor version has sessions instead (`slots`), and its owners have neither numbers nor
+//! confirmation.
 //!
 //! Read first: RFC 7530 sections 9.1.4 to 9.1.11.
 
@@ -35,7 +36,8 @@ pub(super) struct Owners {
     pub(super) pending: Option<u64>,
     /// The verifier that was confirmed last.
     pub(super) confirmed: Option<u64>,
-    /// Whether it has opened a file since it was confirmed. From then on it may hold what it reclaims after a restart.
+    /// Whether it has opened a file since it was confirmed. From then on it may hold what it
+    /// reclaims after a restart.
     pub(super) has_opened: bool,
 }
 
@@ -83,11 +85,12 @@ pub(crate) enum BegunRequest {
     Executed(Executed),
 }
 
-/// What an owner takes besides its name, in bytes: the longest results are those of a denied LOCK, with the name of another
-/// owner.
+/// What an owner takes besides its name, in bytes: the longest results are those of a denied LOCK,
+/// with the name of another owner.
 const OWNER_BYTES: usize = 1600;
-/// Owners of a kind without opens or locks that are kept, so that their last requests may be repeated. The one that was quiet
-/// for the longest time is forgotten first (RFC 7530 section 9.1.11).
+/// Owners of a kind without opens or locks that are kept, so that their last requests may be
+/// repeated. The one that was quiet for the longest time is forgotten first (RFC 7530 section
+/// 9.1.11).
 const IDLE_MAX: usize = 256;
 
 /// What an owner takes that has this name.
@@ -123,7 +126,8 @@ impl Owners {
         self.of(kind).get_mut(name)
     }
 
-    /// Adds an owner, which was charged, and forgets one that is too many. Returns what that one took.
+    /// Adds an owner, which was charged, and forgets one that is too many. Returns what that one
+    /// took.
     pub(super) fn add(&mut self, kind: OwnerKind, name: &[u8]) -> usize {
         let owners = self.of(kind);
         let idle = owners.values().filter(|owner| owner.is_idle()).count();
@@ -144,7 +148,8 @@ impl Owners {
         freed
     }
 
-    /// Forgets the idle owner that was quiet for the longest time. Returns what it took: 0 if none is idle.
+    /// Forgets the idle owner that was quiet for the longest time. Returns what it took: 0 if none
+    /// is idle.
     fn forget_oldest(&mut self, kind: OwnerKind) -> usize {
         let owners = self.of(kind);
         let idle = owners.iter().filter(|(_, owner)| owner.is_idle());
@@ -242,7 +247,8 @@ impl Owner {
         self.last = None;
     }
 
-    /// Checks the number of a lock-owner's first lock with an open, which is a request of an open-owner's.
+    /// Checks the number of a lock-owner's first lock with an open, which is a request of an
+    /// open-owner's.
     pub(super) fn check_first_lock(&self, sequence: u32) -> Result<(), Status4> {
         match &self.last {
             Some(last) if self.states > 0 && sequence != last.request.sequence.wrapping_add(1) => {

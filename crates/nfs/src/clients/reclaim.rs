@@ -1,16 +1,17 @@
-//! The grace period after a restart: clients that held state when the program ended open and lock their files again, before
-//! anyone else may.
+//! The grace period after a restart: clients that held state when the program ended open and lock
+//! their files again, before anyone else may.
 //!
 //! ```text
 //!                       every record's client is done, or LEASE is over
 //! grace (has records) ─────────────────────────────────────────────────► no grace
 //! ```
 //!
-//! A record says that a client may hold state. It is made when the client has sent RECLAIM_COMPLETE, before which the client
-//! opens nothing, or with the first open of a client of minor version 0, which never says that it is done. It is removed with
-//! the client. Records that nobody has claimed are removed when the grace period ends: what their clients held may be others'
-//! from then on. The program saves the records after each change ([`Clients::records`]), and an open or lock of files that
-//! outlive it is answered only when the changes before are saved.
+//! A record says that a client may hold state. It is made when the client has sent
+//! RECLAIM_COMPLETE, before which the client opens nothing, or with the first open of a client of
+//! minor version 0, which never says that it is done. It is removed with the client. Records that
+//! nobody has claimed are removed when the grace period ends: what their clients held may be
+//! others' from then on. The program saves the records after each change ([`Clients::records`]),
+//! and an open or lock of files that outlive it is answered only when the changes before are saved.
 //!
 //! Read first: RFC 8881 sections 8.4.2, 8.4.3 and 18.51; RFC 7530 section 9.6.2.
 
@@ -54,11 +55,13 @@ pub(super) struct Reclaims {
 impl Clients {
     /// The most records that are saved: of clients before the restart and after it.
     pub const RECORDS_MAX: usize = 2 * super::CLIENTS_MAX;
-    /// The most memory in bytes that records take: those that are waited for, and those that are being saved.
+    /// The most memory in bytes that records take: those that are waited for, and those that are
+    /// being saved.
     pub const RECORDS_BYTES_MAX: usize =
         2 * Self::RECORDS_MAX * (OWNER_BYTES_MAX + 64) + LockHosts::BYTES_MAX;
 
-    /// Begins the grace period of these clients, which may have held state when the program ended. Without any there is none.
+    /// Begins the grace period of these clients, which may have held state when the program ended.
+    /// Without any there is none.
     pub fn begin_grace(&mut self, now: Instant, mut records: Vec<ClientRecord>) {
         records.truncate(Self::RECORDS_MAX);
         self.reclaims.end = (!records.is_empty()).then(|| now + LEASE);
@@ -87,7 +90,8 @@ impl Clients {
         records
     }
 
-    /// Whether opens and locks of files that outlive the program have to be reclaimed now, and others have to wait.
+    /// Whether opens and locks of files that outlive the program have to be reclaimed now, and
+    /// others have to wait.
     pub(crate) fn is_in_grace(&mut self, now: Instant) -> bool {
         let is_open = |end: Instant| now < end && !self.reclaims.records.is_empty();
         if self.reclaims.end.is_some_and(is_open) || self.hosts.are_waited_for(now) {

@@ -116,16 +116,18 @@ pub(crate) enum Begun {
     NotKept { client: u64, limits: ChannelLimits },
 }
 
-/// The most data of a READ or a WRITE of this version in bytes (maxread and maxwrite). A compound is gathered as a
-/// whole before it is executed, so this bounds the memory of a connection.
+/// The most data of a READ or a WRITE of this version in bytes (maxread and maxwrite). A compound
+/// is gathered as a whole before it is executed, so this bounds the memory of a connection.
 pub(crate) const TRANSFER_BYTES_MAX: usize = 256 << 10;
 /// The longest request and reply: data, and what surrounds them.
 pub(crate) const MESSAGE_BYTES_MAX: u32 = TRANSFER_BYTES_MAX as u32 + (8 << 10);
-/// The shortest messages that a session is granted: a SEQUENCE and an operation with a file handle fit.
+/// The shortest messages that a session is granted: a SEQUENCE and an operation with a file handle
+/// fit.
 const MESSAGE_BYTES_MIN: u32 = 256;
 /// Operations of the shortest compound of a back channel: CB_SEQUENCE and another one.
 const BACK_OPERATIONS_MIN: u32 = 2;
-/// The longest part of a reply in front of the results of SEQUENCE and with them, in bytes: headers, tag, status.
+/// The longest part of a reply in front of the results of SEQUENCE and with them, in bytes:
+/// headers, tag, status.
 pub(crate) const HEAD_BYTES_MAX: usize = 28 + 4 + 4 + 4 + 44 + 4;
 /// The longest kept reply. That of OPEN with attributes takes some 700 bytes.
 const KEPT_BYTES_MAX: u32 = 2048;
@@ -185,8 +187,8 @@ impl ChannelLimits {
         })
     }
 
-    /// Checks what a client offers for its back channel, which has to carry a recall (section 18.36.3), whether or
-    /// not this server uses it.
+    /// Checks what a client offers for its back channel, which has to carry a recall (section
+    /// 18.36.3), whether or not this server uses it.
     pub(super) const fn check_back(&self) -> Result<(), Status4> {
         if self.request_bytes < MESSAGE_BYTES_MIN
             || self.reply_bytes < MESSAGE_BYTES_MIN
@@ -318,7 +320,8 @@ impl Clients {
             .begin(asked, request, reply)
     }
 
-    /// Ends a request. With `reply` its results are kept. The session may have been destroyed by the request.
+    /// Ends a request. With `reply` its results are kept. The session may have been destroyed by
+    /// the request.
     pub(crate) fn finish(&mut self, id: SlotId, reply: Option<&[u8]>) {
         let SlotId { session, slot } = id;
         let session = self

@@ -29,7 +29,8 @@ pub(super) struct State {
 pub(super) enum StateKind {
     /// An open.
     Open,
-    /// An open that OPEN_CONFIRM has not confirmed, in minor version 0. Nothing else can be done with it.
+    /// An open that OPEN_CONFIRM has not confirmed, in minor version 0. Nothing else can be done
+    /// with it.
     Unconfirmed,
     /// Locks.
     Locks,
@@ -128,7 +129,8 @@ impl Client {
             .count()
     }
 
-    /// The state that a state ID names, if its sequence is the present one, or 0 since minor version 1.
+    /// The state that a state ID names, if its sequence is the present one, or 0 since minor
+    /// version 1.
     pub(super) fn state_mut(
         &mut self,
         client: u64,
@@ -165,7 +167,8 @@ impl State {
 }
 
 impl Clients {
-    /// Checks the state ID of an operation on a file's data (RFC 8881 section 9.1.2). [`StateId::CURRENT`] was replaced.
+    /// Checks the state ID of an operation on a file's data (RFC 8881 section 9.1.2).
+    /// [`StateId::CURRENT`] was replaced.
     pub(crate) fn check_data(
         &mut self,
         client: u64,

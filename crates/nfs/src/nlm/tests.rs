@@ -157,7 +157,8 @@ fn locks_of_version_4_and_of_nlm_exclude_each_other() {
         skip_sequence(&mut reply);
         (status, reply)
     };
-    // RECLAIM_COMPLETE, PUTROOTFH, LOOKUP of `db`, OPEN, and LOCK of the first 10 bytes with the current state ID.
+    // RECLAIM_COMPLETE, PUTROOTFH, LOOKUP of `db`, OPEN, and LOCK of the first 10 bytes with the
+    // current state ID.
     let reclaimed = Arguments::default().u32(58).u32(0);
     let opened = open((client, b"four"), (3, 0), b"file");
     let current = [0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];

@@ -192,8 +192,8 @@ impl Chunks {
         FIXED_BYTES + 3 * 4 + results + self.reply().map_or(0, chunk)
     }
 
-    /// Writes the header of a reply of which `result_bytes` are in the chunks of the write list, and
-    /// `reply_bytes` in the reply chunk. Segments have the lengths that were written.
+    /// Writes the header of a reply of which `result_bytes` are in the chunks of the write list,
+    /// and `reply_bytes` in the reply chunk. Segments have the lengths that were written.
     pub(super) fn write_reply_header(
         &self,
         (procedure, credits): (u32, u32),

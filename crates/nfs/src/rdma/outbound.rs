@@ -36,8 +36,8 @@ pub(super) struct Outbound {
     /// The client supports remote invalidation.
     invalidates: bool,
     step: Step,
-    /// The reply as a record. Data that are placed are removed from it afterwards, except those of a
-    /// READ, which are never in it.
+    /// The reply as a record. Data that are placed are removed from it afterwards, except those of
+    /// a READ, which are never in it.
     reply: Vec<u8>,
     /// What of it may be placed.
     results: Results,
@@ -95,8 +95,8 @@ enum Placed {
     Failed(Status),
 }
 
-/// Memory for replies that is kept. They grow by doubling; the longest is that of a compound, unless another thread
-/// has made it.
+/// Memory for replies that is kept. They grow by doubling; the longest is that of a compound,
+/// unless another thread has made it.
 pub(super) const REPLY_BYTES_KEPT: usize = 2 * (MESSAGE_BYTES_MAX as usize + INLINE_BYTES_MAX);
 
 impl Outbound {
@@ -257,7 +257,8 @@ impl Outbound {
         self.choose(chunks)
     }
 
-    /// The most data of a READ that a reply has room for. A write chunk that is too short is an error.
+    /// The most data of a READ that a reply has room for. A write chunk that is too short is an
+    /// error.
     pub(super) fn data_room(&self, chunks: &Chunks) -> usize {
         match chunks.result(0) {
             Some(_) => usize::MAX,

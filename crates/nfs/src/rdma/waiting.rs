@@ -11,7 +11,8 @@ use crate::xdr::UNIT_BYTES;
 /// The calls of a connection that take room.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
-    /// What calls take that are gathered, were passed on or whose data are being read, with their replies.
+    /// What calls take that are gathered, were passed on or whose data are being read, with their
+    /// replies.
     bytes: usize,
     /// Whether memory was charged for calls that wait.
     is_charged: bool,
@@ -28,7 +29,8 @@ impl Waiting {
         self.bytes < BYTES_MAX
     }
 
-    /// Whether data of a slot's call may be read. Those that are not written as they arrive take room.
+    /// Whether data of a slot's call may be read. Those that are not written as they arrive take
+    /// room.
     pub(super) fn has_room_for(&self, slot: &Slot) -> bool {
         let needed = slot.needed_bytes();
         if slot.room_bytes > 0 || needed == 0 {

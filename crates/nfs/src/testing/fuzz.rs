@@ -70,9 +70,10 @@ pub fn compounds(tree: Arc<dyn FileTree>, input: &[u8]) {
     }
 }
 
-/// Operations of compounds of minor version 0, each behind the number of operations in one byte and the length in two. The
-/// client ID and the state ID of `/db/file`, which is open and confirmed with the number 8, are those of a server's first
-/// client. Every lock and open ends with the client's lease.
+/// Operations of compounds of minor version 0, each behind the number of operations in one byte and
+/// the length in two. The client ID and the state ID of `/db/file`, which is open and confirmed
+/// with the number 8, are those of a server's first client. Every lock and open ends with the
+/// client's lease.
 pub fn compounds_0(tree: Arc<dyn FileTree>, input: &[u8]) {
     let mut server = TestServer::new(tree);
     let mut client = OldClient::new(&mut server, b"fuzz", 1);
@@ -94,9 +95,10 @@ pub fn compounds_0(tree: Arc<dyn FileTree>, input: &[u8]) {
     assert_eq!((counts.opens, counts.locks), (0, 0));
 }
 
-/// Calls of NLM and NSM, each behind the number of its procedure in one byte and the length of its arguments in two. The high
-/// bit of the number chooses NSM. A file `/db/file` exists, whose handle replaces a handle of zeros. Each grant is accepted or
-/// refused by turns. FREE_ALL at the end frees what is left.
+/// Calls of NLM and NSM, each behind the number of its procedure in one byte and the length of its
+/// arguments in two. The high bit of the number chooses NSM. A file `/db/file` exists, whose handle
+/// replaces a handle of zeros. Each grant is accepted or refused by turns. FREE_ALL at the end
+/// frees what is left.
 pub fn locks(tree: Arc<dyn FileTree>, input: &[u8]) {
     let mut server = TestServer::new(tree);
     let mut peer = Peer::default();

@@ -14,7 +14,8 @@ pub fn lock(handle: &[u8], svid: u32, (offset, len): (u64, u64)) -> Arguments {
     arguments.u64(offset).u64(len)
 }
 
-/// The arguments of LOCK with the cookie `cook`: whether the owner waits, and whether the lock is exclusive.
+/// The arguments of LOCK with the cookie `cook`: whether the owner waits, and whether the lock is
+/// exclusive.
 pub fn lock_call(may_wait: u32, exclusive: u32, lock: &Arguments) -> Arguments {
     let arguments = Arguments::default().opaque(b"cook").u32(may_wait);
     arguments.u32(exclusive).raw(&lock.0).u32(0).u32(7)

@@ -78,7 +78,8 @@ impl TestServer {
         }
     }
 
-    /// The program ends and starts again: it has noted the clients that may hold state, and nothing else.
+    /// The program ends and starts again: it has noted the clients that may hold state, and nothing
+    /// else.
     pub fn restart(&mut self, now: Instant) {
         let (records, hosts) = (self.clients.records(), self.clients.lock_hosts());
         self.clients = Clients::new(0x5eed + self.starts);

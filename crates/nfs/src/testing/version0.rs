@@ -66,7 +66,8 @@ impl OldClient {
         reply
     }
 
-    /// A compound with this xid on a new connection. Returns what follows the header of the reply, if there is one.
+    /// A compound with this xid on a new connection. Returns what follows the header of the reply,
+    /// if there is one.
     pub fn call_anew(
         &self,
         server: &mut TestServer,

@@ -1,4 +1,5 @@
-//! Calls whose tree waits for storage: a directory of the host, whose calls are executed when a test says so.
+//! Calls whose tree waits for storage: a directory of the host, whose calls are executed when a
+//! test says so.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,7 +22,8 @@ const NFS: u32 = 100_003;
 /// The most calls of a connection that wait.
 const CALLS_MAX: usize = 64;
 
-/// A server with the share `/db` in memory and the share `/dir` in a directory, which is removed at the end.
+/// A server with the share `/db` in memory and the share `/dir` in a directory, which is removed at
+/// the end.
 struct Slow {
     it: Setup,
     folder: PathBuf,

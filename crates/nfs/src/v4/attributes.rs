@@ -283,7 +283,8 @@ const NO_LIMITS: TreeLimits = TreeLimits {
     has_xattrs: false,
 };
 
-/// Reads which attributes GETATTR and READDIR ask for. Those that can only be set are invalid (RFC 8881 section 5.5).
+/// Reads which attributes GETATTR and READDIR ask for. Those that can only be set are invalid (RFC
+/// 8881 section 5.5).
 pub(super) fn read_asked(reader: &mut Reader<'_>) -> Result<Bitmap, Status4> {
     let asked = Bitmap::read(reader)?;
     if asked.and(WRITE_ONLY).is_empty() {
@@ -293,7 +294,8 @@ pub(super) fn read_asked(reader: &mut Reader<'_>) -> Result<Bitmap, Status4> {
     }
 }
 
-/// Reads fattr4 that a creation or SETATTR sets. Returns the changes and which attributes these are.
+/// Reads fattr4 that a creation or SETATTR sets. Returns the changes and which attributes these
+/// are.
 pub(super) fn read_changes(reader: &mut Reader<'_>) -> Result<(AttributeChanges, Bitmap), Status4> {
     let asked = Bitmap::read(reader)?;
     let mut values = Reader::new(reader.opaque(VALUES_BYTES_MAX)?);

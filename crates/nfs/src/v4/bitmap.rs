@@ -6,7 +6,8 @@ use crate::xdr::{Malformed, Reader, Writer};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Bitmap(u128);
 
-/// Words of a bitmap that are read. No attribute has a number above 4 × 32, but clients may ask for any.
+/// Words of a bitmap that are read. No attribute has a number above 4 × 32, but clients may ask for
+/// any.
 const WORDS_MAX: u32 = 64;
 /// Stands for all attributes that have no number of their own here. None with this number exists.
 const OTHERS: u32 = 127;

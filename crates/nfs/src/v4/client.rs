@@ -27,7 +27,8 @@ const KNOWN_FLAGS: u32 = SUPPORTS_MOVED_REFERRAL
 const KNOWN_SESSION_FLAGS: u32 = 7;
 /// The longest names in a client's description of itself, in bytes.
 const NAME_BYTES_MAX: usize = 1024;
-/// Elements of arrays that a client sends: security flavors of callbacks, and state IDs to be tested.
+/// Elements of arrays that a client sends: security flavors of callbacks, and state IDs to be
+/// tested.
 const ARRAY_LEN_MAX: u32 = 1024;
 
 impl<B: Backend> Compound<'_, B> {
@@ -129,8 +130,8 @@ impl<B: Backend> Compound<'_, B> {
         })?
     }
 
-    /// BIND_CONN_TO_SESSION (section 18.34). A connection may use any session of its client's, so there is nothing to be
-    /// noted, and no back channel to be bound.
+    /// BIND_CONN_TO_SESSION (section 18.34). A connection may use any session of its client's, so
+    /// there is nothing to be noted, and no back channel to be bound.
     pub(super) fn bind_connection(
         &mut self,
         arguments: &mut Reader<'_>,

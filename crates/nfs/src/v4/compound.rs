@@ -71,7 +71,8 @@ pub(crate) enum Outcome {
     Dropped,
 }
 
-/// A compound that has stopped. What it was to write behind the header of its reply was written as far as it is.
+/// A compound that has stopped. What it was to write behind the header of its reply was written as
+/// far as it is.
 #[derive(Debug)]
 pub(crate) struct Stopped {
     at: Progress,
@@ -150,8 +151,8 @@ const RESULT_BYTES_MAX: usize = 640;
 /// The same with a conflicting lock, which has the name of an owner.
 const LOCK_BYTES_MAX: usize = 1100;
 
-/// Executes a compound and writes its results behind the header of the reply, until one of its operations has to wait.
-/// `len_bytes` is the length of the whole call.
+/// Executes a compound and writes its results behind the header of the reply, until one of its
+/// operations has to wait. `len_bytes` is the length of the whole call.
 pub(crate) fn execute<B: Backend>(
     call: &Call<'_>,
     len_bytes: usize,
@@ -213,8 +214,8 @@ pub(crate) fn execute<B: Backend>(
     })
 }
 
-/// Executes the rest of a compound that has stopped, in a thread that may wait, or refuses it. `out` has what was
-/// written before. Returns `None` if there is no reply.
+/// Executes the rest of a compound that has stopped, in a thread that may wait, or refuses it.
+/// `out` has what was written before. Returns `None` if there is no reply.
 pub(crate) fn resume<B: Backend>(
     call: &Call<'_>,
     stopped: Stopped,
@@ -497,7 +498,8 @@ impl<B: Backend> Compound<'_, B> {
                 .and_then(|()| self.dispatch(operation, arguments, out)),
         };
         let status = self.own(result.err().unwrap_or(Status4::Ok));
-        // Denied locks have results; all other failures have none, except for SETATTR, which changes nothing then.
+        // Denied locks have results; all other failures have none, except for SETATTR, which
+        // changes nothing then.
         if status != Status4::Ok && status != Status4::Denied {
             out.truncate(status_at + 4);
             if operation == Operation::SetAttr {
@@ -518,7 +520,8 @@ impl<B: Backend> Compound<'_, B> {
     fn check_room(&self, operation: Operation, out: &Writer<'_>) -> Result<(), Status4> {
         let needed = match operation {
             Operation::Lock | Operation::LockTest => LOCK_BYTES_MAX,
-            // These have no results besides their status, or, as GETATTR, check what they have written.
+            // These have no results besides their status, or, as GETATTR, check what they have
+            // written.
             Operation::GetAttr
             | Operation::Lookup
             | Operation::LookupParent
@@ -685,7 +688,8 @@ impl<B: Backend> Compound<'_, B> {
         self.at.current.node.ok_or(Status4::NoFileHandle)
     }
 
-    /// The current file, whose key in the state of clients comes with it. The root has the status `otherwise`.
+    /// The current file, whose key in the state of clients comes with it. The root has the status
+    /// `otherwise`.
     pub(super) fn current_file(&self, otherwise: Status4) -> Result<(Handle, FileKey), Status4> {
         let handle = self.node()?.file(otherwise)?;
         Ok((handle, key_of(handle)))
@@ -696,8 +700,9 @@ impl<B: Backend> Compound<'_, B> {
         open_place(self.backend, (self.credential, self.at.minor), handle)
     }
 
-    /// Checks that a file may be opened or locked now: in the grace period after a restart of the program, only by clients
-    /// that had it open or locked before, if it outlives the program (section 8.4.2.1).
+    /// Checks that a file may be opened or locked now: in the grace period after a restart of the
+    /// program, only by clients that had it open or locked before, if it outlives the program
+    /// (section 8.4.2.1).
     pub(super) fn check_grace(
         &mut self,
         client: u64,
@@ -714,7 +719,8 @@ impl<B: Backend> Compound<'_, B> {
         })?
     }
 
-    /// Waits until a restart would lead to no other clients reclaiming the file than those that may have it open or locked now.
+    /// Waits until a restart would lead to no other clients reclaiming the file than those that may
+    /// have it open or locked now.
     pub(super) fn settle_records(&mut self, handle: Handle) -> Result<(), Status4> {
         if self.place(handle)?.export.outlives_restart {
             self.backend.settle_records();
@@ -743,7 +749,8 @@ impl<B: Backend> Compound<'_, B> {
         }
     }
 
-    /// The state ID that is meant by one of a client's (section 8.2.3). Minor version 0 has no current one.
+    /// The state ID that is meant by one of a client's (section 8.2.3). Minor version 0 has no
+    /// current one.
     pub(super) fn meant(&self, id: StateId) -> Result<StateId, Status4> {
         if id == StateId::CURRENT && self.at.minor != MinorVersion::Zero {
             return self.at.current.state.ok_or(Status4::BadStateId);

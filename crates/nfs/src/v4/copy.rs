@@ -13,8 +13,8 @@ use crate::status4::Status4;
 use crate::v3::Handle;
 use crate::xdr::{Malformed, Reader, Writer};
 
-/// The most bytes of a COPY, so that it takes no longer than a turn of a reactor. The client goes on
-/// behind them.
+/// The most bytes of a COPY, so that it takes no longer than a turn of a reactor. The client goes
+/// on behind them.
 const COPY_BYTES_MAX: u64 = 1 << 20;
 /// What is copied at a time.
 const PART_BYTES: u64 = 64 << 10;
@@ -66,8 +66,8 @@ impl<B: Backend> Compound<'_, B> {
         Ok(())
     }
 
-    /// Checks the state IDs of an operation on the saved and the current file. The current state ID of the first is the one
-    /// that was saved with the file.
+    /// Checks the state IDs of an operation on the saved and the current file. The current state ID
+    /// of the first is the one that was saved with the file.
     pub(super) fn check_states(
         &mut self,
         (from, to): (StateId, StateId),

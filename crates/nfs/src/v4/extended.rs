@@ -1,6 +1,7 @@
 //! Extended attributes: GETXATTR, SETXATTR, LISTXATTRS, REMOVEXATTR.
 //!
-//! Read first: RFC 8276 sections 5 and 8. Names are without a prefix: Linux's clients see the attribute `a` as `user.a`.
+//! Read first: RFC 8276 sections 5 and 8. Names are without a prefix: Linux's clients see the
+//! attribute `a` as `user.a`.
 
 use file_tree::{XATTR_BYTES_MAX, XattrMode, XattrName};
 

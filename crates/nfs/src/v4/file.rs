@@ -35,7 +35,8 @@ impl<B: Backend> Compound<'_, B> {
         self.put(node)
     }
 
-    /// Whether the client has a file open. Without a session, any client at its address may be the one.
+    /// Whether the client has a file open. Without a session, any client at its address may be the
+    /// one.
     fn has_open(&mut self, handle: Handle) -> Result<bool, Status4> {
         if self.at.minor == MinorVersion::Zero {
             let address = self.backend.client();
@@ -86,8 +87,8 @@ impl<B: Backend> Compound<'_, B> {
         self.check_reply(out.len())
     }
 
-    /// VERIFY and NVERIFY (sections 18.31 and 18.15). VERIFY fails with `failure` unless the attributes are the same,
-    /// NVERIFY if they are.
+    /// VERIFY and NVERIFY (sections 18.31 and 18.15). VERIFY fails with `failure` unless the
+    /// attributes are the same, NVERIFY if they are.
     pub(super) fn verify(
         &mut self,
         arguments: &mut Reader<'_>,
@@ -236,7 +237,8 @@ impl<B: Backend> Compound<'_, B> {
         }
     }
 
-    /// SECINFO (section 18.29). The current file handle is used up; minor version 0 keeps it (RFC 7530 section 16.31).
+    /// SECINFO (section 18.29). The current file handle is used up; minor version 0 keeps it (RFC
+    /// 7530 section 16.31).
     pub(super) fn security_info(
         &mut self,
         arguments: &mut Reader<'_>,
@@ -275,7 +277,8 @@ impl<B: Backend> Compound<'_, B> {
     }
 }
 
-/// What ACCESS tells of the permission to read, change and list extended attributes (RFC 8276 section 8.3).
+/// What ACCESS tells of the permission to read, change and list extended attributes (RFC 8276
+/// section 8.3).
 fn xattr_bits(access: Access, is_read_only: bool) -> u32 {
     let bits = |granted: bool, bits| if granted { bits } else { 0 };
     bits(access.read, XATTR_READ | XATTR_LIST) | bits(access.write && !is_read_only, XATTR_WRITE)

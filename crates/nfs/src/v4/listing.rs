@@ -14,13 +14,15 @@ use crate::status4::Status4;
 use crate::v3::Handle;
 use crate::xdr::{Reader, Writer, padding};
 
-/// What a list takes besides its entries: verifier, that no entry follows, and whether the list is complete.
+/// What a list takes besides its entries: verifier, that no entry follows, and whether the list is
+/// complete.
 const FRAME_BYTES: usize = 8 + 4 + 4;
 /// The longest list in bytes, whatever the client asks for.
 const LIST_BYTES_MAX: usize = 64 << 10;
 /// The cookies of a listing are above those that stand for `.` and `..`, which are not listed.
 const COOKIE_MIN: u64 = 3;
-/// cookieverf4 of an export's directories, whose cookies stay valid for as long as the directory exists.
+/// cookieverf4 of an export's directories, whose cookies stay valid for as long as the directory
+/// exists.
 const VERIFIER: [u8; 8] = [0; 8];
 
 /// A list that entries are added to.
@@ -89,7 +91,8 @@ impl<B: Backend> Compound<'_, B> {
 
     /// The entries of the root are the exports that the client may use.
     fn list_exports(&mut self, range: &Range, out: &mut Writer<'_>) -> Result<(), Status4> {
-        // Cookies are positions in the list, so they are of no use once an export was added or removed.
+        // Cookies are positions in the list, so they are of no use once an export was added or
+        // removed.
         let verifier = self.root_attributes().change.to_be_bytes();
         let mut names = Vec::new();
         self.backend.each_export(&mut |path, _| {

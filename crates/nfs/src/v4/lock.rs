@@ -1,6 +1,7 @@
 //! LOCK, LOCKT, LOCKU.
 //!
-//! Read first: RFC 8881 sections 18.10 to 18.12; RFC 7530 sections 16.10 to 16.12 for minor version 0.
+//! Read first: RFC 8881 sections 18.10 to 18.12; RFC 7530 sections 16.10 to 16.12 for minor version
+//! 0.
 
 use super::compound::{Compound, Demand};
 use super::data::kind_status;

@@ -1,5 +1,5 @@
-//! Compounds of minor version 0 that must not be executed twice. It has no sessions, so a compound that a client sends again
-//! after a reconnection is known by its xid, as in version 3.
+//! Compounds of minor version 0 that must not be executed twice. It has no sessions, so a compound
+//! that a client sends again after a reconnection is known by its xid, as in version 3.
 //!
 //! Read first: RFC 7530 section 3.1.1, and RFC 1813 section 4.5.
 
@@ -11,8 +11,8 @@ use crate::xdr::{Reader, Writer};
 use crate::{Backend, Procedure};
 
 impl<B: Backend> Compound<'_, B> {
-    /// Looks the compound up in front of the first operation that is not to be repeated. If the compound was executed, its reply
-    /// replaces what was written.
+    /// Looks the compound up in front of the first operation that is not to be repeated. If the
+    /// compound was executed, its reply replaces what was written.
     pub(super) fn begin_once(&mut self, mut next: Reader<'_>, out: &mut Writer<'_>) -> Known {
         if self.at.minor != MinorVersion::Zero || self.at.kept.is_some() {
             return Known::New;

@@ -1,6 +1,7 @@
 //! OPEN, OPEN_DOWNGRADE, CLOSE.
 //!
-//! Read first: RFC 8881 sections 18.2, 18.16 and 18.18; RFC 7530 sections 16.2, 16.16 and 16.19 for minor version 0.
+//! Read first: RFC 8881 sections 18.2, 18.16 and 18.18; RFC 7530 sections 16.2, 16.16 and 16.19 for
+//! minor version 0.
 
 use file_tree::{AttributeChanges, Attributes, ExclusiveVerifier, FileError, Name, NewFile};
 
@@ -359,7 +360,8 @@ fn current(place: &Place<'_>, how: How) -> Result<Target, Status4> {
 fn check(place: &Place<'_>, target: &Target, modes: ShareModes) -> Result<(), Status4> {
     if let Some(status) = kind_status(target.attributes.kind) {
         return Err(match status {
-            // Minor version 0 has one status for all that is neither a file nor a directory (RFC 7530 section 16.16.5).
+            // Minor version 0 has one status for all that is neither a file nor a directory (RFC
+            // 7530 section 16.16.5).
             Status4::WrongType if place.minor == MinorVersion::Zero => Status4::SymbolicLink,
             status => status,
         });

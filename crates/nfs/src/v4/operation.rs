@@ -1,6 +1,7 @@
 //! The operations of a compound.
 //!
-//! Read first: RFC 8881 section 16.2, RFC 7862 section 12, and RFC 7530 section 16 for minor version 0.
+//! Read first: RFC 8881 section 16.2, RFC 7862 section 12, and RFC 7530 section 16 for minor
+//! version 0.
 
 use super::place::MinorVersion;
 use crate::Procedure;
@@ -171,7 +172,8 @@ impl Operation {
         }
     }
 
-    /// Whether a repetition has another effect or other results, so that minor version 0 keeps the reply.
+    /// Whether a repetition has another effect or other results, so that minor version 0 keeps the
+    /// reply.
     pub(super) const fn is_executed_once(self) -> bool {
         matches!(
             self,
@@ -201,8 +203,8 @@ impl Operation {
         )
     }
 
-    /// As what a compound is counted whose main operation this is: a procedure of version 3 that does the same, if there
-    /// is one. `None` for operations that others follow.
+    /// As what a compound is counted whose main operation this is: a procedure of version 3 that
+    /// does the same, if there is one. `None` for operations that others follow.
     pub(super) const fn procedure(self) -> Option<Procedure> {
         Some(match self {
             Self::Access => Procedure::Access,

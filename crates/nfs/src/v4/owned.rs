@@ -1,4 +1,5 @@
-//! What minor version 0 has instead of sessions: client IDs without them, and requests of owners, which are numbered.
+//! What minor version 0 has instead of sessions: client IDs without them, and requests of owners,
+//! which are numbered.
 //!
 //! Read first: RFC 7530 sections 9.1 and 16.
 
@@ -55,7 +56,8 @@ impl<B: Backend> Compound<'_, B> {
         Ok(NOBODY)
     }
 
-    /// The number of an operation's request, with a checksum of its arguments, which were read, and of the current file.
+    /// The number of an operation's request, with a checksum of its arguments, which were read, and
+    /// of the current file.
     pub(super) fn numbered(
         &self,
         sequence: u32,
@@ -84,8 +86,8 @@ impl<B: Backend> Compound<'_, B> {
         })
     }
 
-    /// Executes an operation of an owner, unless it was executed before: then it has the same results and leads to the same
-    /// file. Since minor version 1 sessions see to that.
+    /// Executes an operation of an owner, unless it was executed before: then it has the same
+    /// results and leads to the same file. Since minor version 1 sessions see to that.
     pub(super) fn execute_for_owner(
         &mut self,
         request: OwnerRequest<'_>,

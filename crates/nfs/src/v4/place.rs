@@ -1,4 +1,5 @@
-//! File handles of version 4, and what they lead to: a file of an export, or the root above all exports.
+//! File handles of version 4, and what they lead to: a file of an export, or the root above all
+//! exports.
 //!
 //! Read first: RFC 8881 sections 4 and 7.3.
 

@@ -12,11 +12,13 @@ use crate::clients::{StateId, StateUse, TRANSFER_BYTES_MAX};
 use crate::status4::Status4;
 use crate::xdr::{Reader, Writer, padding};
 
-/// The most segments of data and holes in a reply to READ_PLUS. The client asks again for what follows.
+/// The most segments of data and holes in a reply to READ_PLUS. The client asks again for what
+/// follows.
 const SEGMENTS_MAX: u32 = 64;
 /// What READ_PLUS returns beside its segments: whether the file ends, and their number.
 const HEAD_BYTES: usize = 8;
-/// What a segment takes beside its data: of a hole, kind, offset and length. A segment of data takes less.
+/// What a segment takes beside its data: of a hole, kind, offset and length. A segment of data
+/// takes less.
 const SEGMENT_BYTES: usize = 20;
 /// data_content4: what a segment is.
 const DATA: u32 = 0;

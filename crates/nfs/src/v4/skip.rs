@@ -14,8 +14,8 @@ const LINK_BYTES_MAX: usize = 4096 + 16;
 /// The shortest arguments of an operation with long results: of GETXATTR, with its number.
 const LONG_ARGUMENTS_BYTES_MIN: usize = 12;
 
-/// The most bytes that the next `left` operations of `arguments` add to the reply. Behind an operation that is not known here,
-/// any that fits is expected.
+/// The most bytes that the next `left` operations of `arguments` add to the reply. Behind an
+/// operation that is not known here, any that fits is expected.
 pub(super) fn reply_bytes(mut arguments: Reader<'_>, minor: MinorVersion, left: u32) -> usize {
     let mut bytes = 0;
     for _ in 0..left {

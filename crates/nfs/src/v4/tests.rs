@@ -313,7 +313,8 @@ fn compounds_out_of_order_are_refused_as_rfc_8881_says() {
     let two = exchange(b"two", 1, 0);
     let two = compound(2, &args().raw(&two.0[12..]));
     assert_eq!(first(two), (10_081, 1));
-    // SEQUENCE twice, an operation without a file, arguments that are cut off, more operations than allowed.
+    // SEQUENCE twice, an operation without a file, arguments that are cut off, more operations than
+    // allowed.
     let again = client.sequenced((0, 1, 0), &args());
     assert_eq!(client.call(&mut server, 1, &again).u32(), 53);
     let mut reply = client.call(&mut server, 1, &args().u32(10));
@@ -355,7 +356,8 @@ fn a_file_that_was_removed_while_it_was_open_is_closed_by_its_client_alone() {
     for operation in [PUTROOTFH, 15, 28] {
         assert_eq!(result(&mut reply), (operation, OK));
     }
-    // PUTFH of others fails; that of the client that has it open does not, and what needs the file does.
+    // PUTFH of others fails; that of the client that has it open does not, and what needs the file
+    // does.
     assert_eq!(result(&mut two.call(&mut server, 1, &put)), (22, 70));
     let ask = put.clone().u32(9).u32(1).u32(8);
     let mut reply = one.call(&mut server, 2, &ask);
@@ -384,7 +386,8 @@ fn call_2(
     reply
 }
 
-/// An operation of minor version 2 on a file in the root of `/db`. Returns the reply behind its number.
+/// An operation of minor version 2 on a file in the root of `/db`. Returns the reply behind its
+/// number.
 fn on_file_2(
     client: &mut Client,
     server: &mut TestServer,

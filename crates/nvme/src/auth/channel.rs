@@ -14,8 +14,8 @@ pub enum Concatenation {
     Refused,
     /// It does if the host requests it, at a connection without TLS (NEWTLSPSK).
     Offered,
-    /// It does if the host requests it, over TLS: the new key replaces the one that the connection was
-    /// set up with (REPLACETLSPSK).
+    /// It does if the host requests it, over TLS: the new key replaces the one that the connection
+    /// was set up with (REPLACETLSPSK).
     Replacing,
 }
 

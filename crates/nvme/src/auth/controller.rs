@@ -8,9 +8,9 @@
 //!  any state: a wrong message ─► Failure ── Failure1 is sent ─► Failed;  Failure2 ─► Failed
 //! ```
 //!
-//! `Challenge` and `Verdict` wait for a power before their message can be sent, if there is a group.
-//! A queue that has been authenticated stays so during a re-authentication. When one fails, its
-//! connection is closed.
+//! `Challenge` and `Verdict` wait for a power before their message can be sent, if there is a
+//! group. A queue that has been authenticated stays so during a re-authentication. When one fails,
+//! its connection is closed.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::group::{Exponentiation, Power, PrivateKey};
 use super::hash::Digest;
-use super::response::Proof;
+use super::response::ResponseInputs;
 use super::{Concatenation, DhGroup, GeneratedKey, GroupPolicy, Hash, Names, Secret, Seed};
 use crate::wire::auth::{
     Challenge, Failure, FailureReason, MessageHeader, MessageKind, Negotiate, ProtocolDescriptor,
@@ -162,8 +162,8 @@ impl ControllerAuth {
         self.generated.take()
     }
 
-    /// Replaces the credentials: before a transaction, and before the host's response is checked. Without
-    /// any the host is rejected.
+    /// Replaces the credentials: before a transaction, and before the host's response is checked.
+    /// Without any the host is rejected.
     pub(crate) fn renew_credentials(&mut self, credentials: Option<Arc<Credentials>>) {
         self.credentials = credentials;
     }
@@ -454,7 +454,7 @@ impl ControllerAuth {
         let Some(secret) = &credentials.controller_secret else {
             return Err(FailureReason::Failed);
         };
-        let proof = Proof {
+        let proof = ResponseInputs {
             challenge: &transaction.host_challenge,
             sequence: answer.sequence,
             ..proof
@@ -463,9 +463,9 @@ impl ControllerAuth {
     }
 
     /// What the host's response proves.
-    fn proof<'a>(&'a self, transaction: &'a Transaction) -> Proof<'a> {
+    fn proof<'a>(&'a self, transaction: &'a Transaction) -> ResponseInputs<'a> {
         let shared = transaction.key_exchange.as_ref();
-        Proof {
+        ResponseInputs {
             hash: transaction.hash,
             shared: shared.and_then(|keys| keys.shared.as_ref()),
             challenge: &transaction.challenge,
@@ -571,8 +571,8 @@ impl KeyExchange {
     }
 }
 
-/// What the host offers for DH-HMAC-CHAP. The message has to carry as many protocols as it announces, and
-/// nothing but zeros after them.
+/// What the host offers for DH-HMAC-CHAP. The message has to carry as many protocols as it
+/// announces, and nothing but zeros after them.
 fn find_offer<'a>(
     negotiate: &'a Negotiate,
     others: &'a [u8],

@@ -10,7 +10,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::group::{Power, PrivateKey};
 use super::hash::Digest;
-use super::response::Proof;
+use super::response::ResponseInputs;
 use super::{Concatenation, DhGroup, GeneratedKey, GroupPolicy, Hash, Names, Secret, Seed};
 #[cfg(doc)]
 use crate::wire::auth::MESSAGE_MAX_BYTES;
@@ -284,7 +284,7 @@ impl HostAuth {
             Some(group) => Some(self.exchange_keys(group, &rest[..value_bytes])?),
             None => None,
         };
-        let proof = Proof {
+        let proof = ResponseInputs {
             hash,
             shared: keys.as_ref().map(|(_, shared)| shared),
             challenge,
@@ -296,7 +296,7 @@ impl HostAuth {
         };
         let response = proof.of_host(&self.credentials.secret);
         let expected = self.credentials.controller_secret.as_ref().map(|secret| {
-            let proof = Proof {
+            let proof = ResponseInputs {
                 challenge: self.seed.challenge(hash),
                 sequence: self.seed.sequence(),
                 ..proof

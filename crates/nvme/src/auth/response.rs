@@ -10,7 +10,7 @@ use crate::wire::auth::Negotiate;
 
 /// What a response proves knowledge for.
 #[derive(Clone, Copy)]
-pub(super) struct Proof<'a> {
+pub(super) struct ResponseInputs<'a> {
     /// The function that was chosen.
     pub(super) hash: Hash,
     /// The secret that both sides computed; none without a group.
@@ -27,7 +27,7 @@ pub(super) struct Proof<'a> {
     pub(super) subsystem_nqn: &'a str,
 }
 
-impl Proof<'_> {
+impl ResponseInputs<'_> {
     /// What the host responds with (R1).
     pub(super) fn of_host(&self, secret: &Secret) -> Digest {
         let key = secret.key_of(self.host_nqn);
@@ -38,7 +38,7 @@ impl Proof<'_> {
     /// host's response has SC_C, and R1 has already proven that SC_C was not changed.
     pub(super) fn of_controller(&self, secret: &Secret) -> Digest {
         let key = secret.key_of(self.subsystem_nqn);
-        let proof = Proof {
+        let proof = ResponseInputs {
             secure_channel: Negotiate::NO_SECURE_CHANNEL,
             ..*self
         };

@@ -1,6 +1,7 @@
 //! Secrets in the format `DHHC-1:hh:BASE64:`, as `nvme gen-dhchap-key` prints them.
 //!
-//! Read first: NVM Express Base 2.0, "DH-HMAC-CHAP Security Requirements" and "Secret Representation".
+//! Read first: NVM Express Base 2.0, "DH-HMAC-CHAP Security Requirements" and "Secret
+//! Representation".
 
 use std::fmt;
 use std::str::FromStr;

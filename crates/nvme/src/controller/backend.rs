@@ -48,13 +48,14 @@ pub trait Backend {
     /// checked, so that a secret that was revoked meanwhile proves nothing.
     fn credentials(&mut self) -> Option<Arc<Credentials>>;
 
-    /// Whether a host that has secrets has to prove them. Called after [`Self::open`] has succeeded.
+    /// Whether a host that has secrets has to prove them. Called after [`Self::open`] has
+    /// succeeded.
     fn demand(&self) -> Demand {
         Demand::Required
     }
 
-    /// Whether the host may have a key for TLS generated, with which it connects again. Called after
-    /// [`Self::open`] has succeeded, for admin queues.
+    /// Whether the host may have a key for TLS generated, with which it connects again. Called
+    /// after [`Self::open`] has succeeded, for admin queues.
     fn concatenation(&self) -> Concatenation {
         Concatenation::Refused
     }

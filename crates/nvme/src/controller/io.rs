@@ -1,5 +1,5 @@
-//! I/O commands of the NVM command set: checks a submission queue entry and turns it into an operation
-//! on a volume.
+//! I/O commands of the NVM command set: checks a submission queue entry and turns it into an
+//! operation on a volume.
 //!
 //! Read first: NVM Command Set 1.0, "NVM Command Set Commands". No field of a command is trusted
 //! before this module has checked it.

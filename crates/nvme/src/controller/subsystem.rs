@@ -8,7 +8,7 @@ mod events;
 mod feature_values;
 mod features;
 mod fence;
-mod guests;
+mod foreign;
 mod identify;
 mod log_entries;
 mod logs;
@@ -67,7 +67,7 @@ pub struct Subsystem {
     pub(super) fences: Fences,
     pub(super) aborts: Aborts,
     /// Connections of other protocols that use the namespaces.
-    pub(super) guests: BTreeSet<WakeToken>,
+    pub(super) foreign: BTreeSet<WakeToken>,
     pub(super) controllers: BTreeMap<ControllerId, Controller>,
     /// The last controller ID given out.
     pub(super) last_controller: ControllerId,
@@ -173,7 +173,7 @@ impl Subsystem {
             reservations: BTreeMap::new(),
             fences: Fences::default(),
             aborts: Aborts::default(),
-            guests: BTreeSet::new(),
+            foreign: BTreeSet::new(),
             controllers: BTreeMap::new(),
             last_controller: ControllerId(0),
             ana: Ana::default(),
@@ -210,8 +210,8 @@ impl Subsystem {
         Ok(())
     }
 
-    /// Removes a namespace, notifies the hosts, and wakes their I/O queues, the commands of which may
-    /// wait for its volume.
+    /// Removes a namespace, notifies the hosts, and wakes their I/O queues, the commands of which
+    /// may wait for its volume.
     pub fn remove_namespace(&mut self, nsid: Nsid) -> Option<Namespace> {
         let removed = self.namespaces.remove(&nsid)?;
         self.reservations.remove(&nsid);
@@ -229,7 +229,7 @@ impl Subsystem {
         for controller in self.controllers.values_mut() {
             controller.changed.insert(nsid);
         }
-        self.wakes.extend(&self.guests);
+        self.wakes.extend(&self.foreign);
         self.raise(Event::NamespaceAttributeChanged);
     }
 
@@ -354,8 +354,8 @@ impl Subsystem {
         }
     }
 
-    /// A connection's I/O queue is idle, and the server is stopping. Returns whether its controller's
-    /// queues may be closed; otherwise they are woken when they may.
+    /// A connection's I/O queue is idle, and the server is stopping. Returns whether its
+    /// controller's queues may be closed; otherwise they are woken when they may.
     pub(super) fn note_rest(&mut self, connection: &Connection) -> bool {
         let Some(controller) = self.controllers.get_mut(&connection.controller) else {
             return true;

@@ -1,7 +1,7 @@
 //! Authenticating an admin queue again while its association is in use.
 //!
-//! Read first: NVM Express Base 2.0, "NVMe In-band Authentication". Commands go on meanwhile. A controller that
-//! rejects the host ends the connection.
+//! Read first: NVM Express Base 2.0, "NVMe In-band Authentication". Commands go on meanwhile. A
+//! controller that rejects the host ends the connection.
 //!
 //! ```text
 //!  Waiting ── is_due: begin ─► Running ─┬─ poll: Submit … handle_outcome
@@ -43,7 +43,8 @@ pub enum RenewalStep {
     Idle,
     /// Submit this under [`Renewal::KEY`], and hand its outcome to [`Renewal::handle_outcome`].
     Submit(Command),
-    /// The queue is authenticated again; with the key for TLS, if the authentication has generated one.
+    /// The queue is authenticated again; with the key for TLS, if the authentication has generated
+    /// one.
     Done(Option<GeneratedKey>),
 }
 
@@ -75,8 +76,8 @@ impl Renewal {
     /// What the buffer has to hold.
     pub const BUFFER_BYTES: usize = Authenticator::BUFFER_BYTES;
 
-    /// Of a queue that was authenticated at `now`, and is to be again each time `interval` has passed;
-    /// never without one.
+    /// Of a queue that was authenticated at `now`, and is to be again each time `interval` has
+    /// passed; never without one.
     pub fn new(now: Instant, interval: Option<Duration>) -> Self {
         let mut renewal = Self {
             interval,

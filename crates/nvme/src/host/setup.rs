@@ -131,8 +131,8 @@ pub struct ControllerFacts {
     pub verify_max_bytes: Option<u64>,
     /// The most bytes that one Write Zeroes clears (from WZSL); none if there is no limit.
     pub write_zeroes_max_bytes: Option<u64>,
-    /// The most blocks of one range of Dataset Management (from DMRSL and DMSL); none if there is no
-    /// limit.
+    /// The most blocks of one range of Dataset Management (from DMRSL and DMSL); none if there is
+    /// no limit.
     pub deallocate_max_blocks: Option<u64>,
     /// The most data inside a command capsule of an I/O queue (from IOCCSZ).
     pub in_capsule_max_bytes: u32,

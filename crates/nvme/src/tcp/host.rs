@@ -23,7 +23,7 @@ use std::collections::VecDeque;
 use session::{SendList, SourceId};
 
 use self::inbound::Inbound;
-use self::outbound::{Answer, LastWord};
+use self::outbound::{Answer, PreparedTermReq};
 use self::table::{Held, Table};
 use super::wire::{Dgst, Fes, Layout, Violation};
 use crate::host::{BufferRange, Buffers, Command, CommandKey, NoRoom, Outcome};
@@ -45,7 +45,7 @@ pub struct HostSession {
     answers: VecDeque<Answer>,
     inbound: Inbound,
     hello: Hello,
-    last_word: Option<LastWord>,
+    term_req: Option<PreparedTermReq>,
     /// Bytes that were put into the send list, and bytes that the owner has sent, since the
     /// connection began.
     emitted_bytes: u64,
@@ -145,7 +145,7 @@ impl HostSession {
             answers: VecDeque::with_capacity(keys),
             inbound: Inbound::default(),
             hello: Hello::Due,
-            last_word: None,
+            term_req: None,
             emitted_bytes: 0,
             sent_bytes: 0,
             held: VecDeque::new(),
@@ -227,7 +227,7 @@ impl HostSession {
     /// Whether [`poll_transmit`](Self::poll_transmit) would add anything to an empty list.
     pub fn wants_transmit(&self) -> bool {
         self.hello == Hello::Due
-            || self.last_word.is_some()
+            || self.term_req.is_some()
             || (self.state == State::Ready && !(self.pending.is_empty() && self.answers.is_empty()))
     }
 
@@ -257,7 +257,7 @@ impl HostSession {
     /// the caller.
     fn violated(&mut self, header: &[u8], violation: Violation) -> HostError {
         self.state = State::Closed;
-        self.last_word = Some(LastWord::new(violation, header));
+        self.term_req = Some(PreparedTermReq::new(violation, header));
         HostError::Violation {
             pdu_type: header.first().copied().unwrap_or_default(),
             violation,

@@ -212,8 +212,8 @@ impl Negotiate {
     pub const NO_SECURE_CHANNEL: u8 = 0;
     /// [`Self::secure_channel`]: a new key for TLS is generated (NEWTLSPSK).
     pub const NEW_TLS_KEY: u8 = 2;
-    /// [`Self::secure_channel`]: a key for TLS is generated over TLS, in place of the connection's own
-    /// (REPLACETLSPSK).
+    /// [`Self::secure_channel`]: a key for TLS is generated over TLS, in place of the connection's
+    /// own (REPLACETLSPSK).
     pub const REPLACE_TLS_KEY: u8 = 3;
     /// A message that offers these functions and groups. There are at most 30 of each.
     pub fn new(transaction: u16, hashes: &[u8], groups: &[u8]) -> Self {

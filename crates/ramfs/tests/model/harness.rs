@@ -67,8 +67,8 @@ pub struct Both<T> {
     pub ids: Vec<FileId>,
     /// Whether space may be used up.
     pub is_tight: bool,
-    /// Whether the tree is in a directory of the host: then the number of changes, the space that files take, and the
-    /// links of directories are not those of the model.
+    /// Whether the tree is in a directory of the host: then the number of changes, the space that
+    /// files take, and the links of directories are not those of the model.
     pub is_of_host: bool,
 }
 

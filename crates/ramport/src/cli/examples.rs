@@ -1,5 +1,5 @@
-//! Worked examples of every verb, which stand at the end of `--help` and of the manual pages. A test
-//! parses each of them and, for `apply`, the file; tests/docs/run executes them.
+//! Worked examples of every verb, which stand at the end of `--help` and of the manual pages. A
+//! test parses each of them and, for `apply`, the file; tests/docs/run executes them.
 
 pub(crate) const SERVE: &str = "\
 Examples:

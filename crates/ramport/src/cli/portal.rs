@@ -29,7 +29,8 @@ pub(crate) enum PortalVerb {
 pub(crate) struct PortalCreateArgs {
     #[command(flatten)]
     pub(crate) portal: PortalArgs,
-    /// Reject hosts without a secret (CHAP or DH-HMAC-CHAP), for discovery too; as ?auth=required in the URL
+    /// Reject hosts without a secret (CHAP or DH-HMAC-CHAP), for discovery too; as ?auth=required
+    /// in the URL
     #[arg(long)]
     pub(crate) require_auth: bool,
 }
@@ -46,10 +47,11 @@ pub(crate) struct PortalRemoveArgs {
 #[derive(Debug, Args)]
 pub(crate) struct PortalArgs {
     /// Its URL: nvme+tcp://192.0.2.1:4420, iscsi://192.0.2.1:3260, iscsi://192.0.2.1:3260,2 for
-    /// portal group 2, brp://192.0.2.1:4424, nfs://192.0.2.1:2049, nfs+udp://192.0.2.1:2049; over RDMA nvme+rdma://192.0.2.1:4420,
-    /// iser://192.0.2.1:3260, brp+rdma://192.0.2.1:4424 or nfs+rdma://192.0.2.1:20049, with ?rdma=hw for adapter only or
-    /// ?rdma=soft for software only; with TLS nvme+tcp://192.0.2.1:4420?tls=required, or
-    /// ?tls=allowed if hosts may also connect without
+    /// portal group 2, brp://192.0.2.1:4424, nfs://192.0.2.1:2049, nfs+udp://192.0.2.1:2049; over
+    /// RDMA nvme+rdma://192.0.2.1:4420, iser://192.0.2.1:3260, brp+rdma://192.0.2.1:4424 or
+    /// nfs+rdma://192.0.2.1:20049, with ?rdma=hw for adapter only or ?rdma=soft for software only;
+    /// with TLS nvme+tcp://192.0.2.1:4420?tls=required, or ?tls=allowed if hosts may also connect
+    /// without
     #[arg(value_parser = parse_portal)]
     pub(crate) url: Portal,
 }
@@ -57,7 +59,8 @@ pub(crate) struct PortalArgs {
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("settings").required(true).multiple(true))]
 pub(crate) struct PortalSetArgs {
-    /// URL of the portal; for --rdma of a portal over TCP, or of a portal over RDMA to change its provider
+    /// URL of the portal; for --rdma of a portal over TCP, or of a portal over RDMA to change its
+    /// provider
     #[arg(value_parser = parse_portal)]
     pub(crate) url: Portal,
     /// Serve the same targets over RDMA too, at the same address and port; or with which provider

@@ -17,7 +17,8 @@ pub(crate) enum SaveVerb {
     /// Make a volume what it was when it was saved
     #[command(after_help = examples::VOLUME_RESTORE)]
     Restore(RestoreArgs),
-    /// Acknowledge that a restart lost the contents, or that parts of a save were damaged: serve zeros
+    /// Acknowledge that a restart lost the contents, or that parts of a save were damaged: serve
+    /// zeros
     #[command(after_help = examples::VOLUME_ACKNOWLEDGE)]
     Acknowledge(AcknowledgeArgs),
 }

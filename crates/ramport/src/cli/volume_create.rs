@@ -13,8 +13,8 @@ use super::{IdentityArgs, SavingArgs};
 pub(crate) struct VolumeCreateArgs {
     /// Its name: letters, digits, '.', '_' and '-'
     pub(crate) name: String,
-    /// Its capacity: 50G, 512MiB, or bytes. Of a file, device or remote disk that exists, and of members,
-    /// the size is known, and of a save
+    /// Its capacity: 50G, 512MiB, or bytes. Of a file, device or remote disk that exists, and of
+    /// members, the size is known, and of a save
     #[arg(long, short, required_unless_present_any = ["file", "remote", "linear", "stripe", "mirror", "cache_of", "from"])]
     pub(crate) size: Option<Size>,
     /// Store its blocks in this file or block device, which is created if a size is given
@@ -98,8 +98,8 @@ pub(crate) struct MembersArgs {
     /// Bytes of a unit of --stripe: a power of two from 4K to 16M
     #[arg(long, value_name = "SIZE", default_value = "64K", requires = "stripe")]
     pub(crate) stripe_unit: Size,
-    /// Keep the same bytes on each of these volumes, two to eight. The contents of the first stay, and are
-    /// copied to the others
+    /// Keep the same bytes on each of these volumes, two to eight. The contents of the first stay,
+    /// and are copied to the others
     #[arg(long, value_name = "VOLUMES", value_delimiter = ',')]
     pub(crate) mirror: Option<Vec<String>>,
     /// Overwrite what members of --mirror hold, besides the first
@@ -115,8 +115,8 @@ pub(crate) struct MembersArgs {
     /// The memory of the cache
     #[arg(long, value_name = "SIZE", requires = "cache_of")]
     pub(crate) cache_size: Option<Size>,
-    /// What becomes of writes: write-through, write-around or write-back, which loses at a crash what
-    /// hosts have not flushed
+    /// What becomes of writes: write-through, write-around or write-back, which loses at a crash
+    /// what hosts have not flushed
     #[arg(
         long,
         value_name = "MODE",
@@ -127,8 +127,8 @@ pub(crate) struct MembersArgs {
     /// Bytes that the cache keeps and evicts as one: a power of two from 4K to 64K
     #[arg(long, value_name = "SIZE", default_value = "4K", requires = "cache_of")]
     pub(crate) cache_block: Size,
-    /// Commands that continue a sequential stream beyond this length leave nothing in the cache; 0 turns
-    /// that off
+    /// Commands that continue a sequential stream beyond this length leave nothing in the cache; 0
+    /// turns that off
     #[arg(long, value_name = "SIZE", default_value = "1M", requires = "cache_of")]
     pub(crate) sequential_bypass: Size,
 }
@@ -181,7 +181,8 @@ pub(crate) struct CacheChanges {
     /// The memory of the cache
     #[arg(long, value_name = "SIZE")]
     pub(crate) size: Option<Size>,
-    /// Commands that continue a longer sequential stream leave nothing in the cache; 0 turns that off
+    /// Commands that continue a longer sequential stream leave nothing in the cache; 0 turns that
+    /// off
     #[arg(long, value_name = "SIZE")]
     pub(crate) sequential_bypass: Option<Size>,
 }

@@ -3,14 +3,14 @@
 use control::{ChapView, TargetView};
 use server::Transport;
 
-use super::{AtBoot, Guest, Steps, Way, quoted};
+use super::{AtBoot, ConnectingHost, Steps, Way, quoted};
 
 /// open-iscsi's interfaces for TCP and for iSER, which it has without a definition. Without this
 /// option, it would use every interface that is defined on the host, under their initiator names.
 const TCP: &str = " --interface=default";
 const ISER: &str = " --interface=iser";
 
-pub(super) fn steps(target: &TargetView, guest: &Guest<'_>, way: &Way<'_>) -> Steps {
+pub(super) fn steps(target: &TargetView, host: &ConnectingHost<'_>, way: &Way<'_>) -> Steps {
     let is_iser = way.portal.transport == Transport::Iser;
     let interface = if is_iser { ISER } else { TCP };
     let portal = quoted(&way.host_and_port());
@@ -21,14 +21,14 @@ pub(super) fn steps(target: &TargetView, guest: &Guest<'_>, way: &Way<'_>) -> St
     let module = is_iser.then(|| "modprobe ib_iser".to_owned());
     let mut connect: Vec<_> = module.clone().into_iter().collect();
     connect.push(format!("{node} --op=new"));
-    if let Some(chap) = guest.chap {
+    if let Some(chap) = host.chap {
         connect.extend(ask_secrets(chap));
         let settings = settings("node.session.auth", chap);
         connect.push(format!("{node} --op=update{settings}"));
     }
     connect.push(format!("{node} --login"));
     let mut discover: Vec<_> = module.into_iter().collect();
-    discover.extend(discovery(&portal, interface, guest.chap));
+    discover.extend(discovery(&portal, interface, host.chap));
     Steps {
         discover,
         connect,

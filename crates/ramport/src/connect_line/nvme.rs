@@ -3,15 +3,15 @@
 use control::TargetView;
 use server::Transport;
 
-use super::{AtBoot, FileLine, Guest, Steps, Way, quoted};
+use super::{AtBoot, ConnectingHost, FileLine, Steps, Way, quoted};
 
 /// What `nvme connect-all`, and with it nvmf-autoconnect.service, reads.
 const DISCOVERY_FILE: &str = "/etc/nvme/discovery.conf";
 
-pub(super) fn steps(target: &TargetView, guest: &Guest<'_>, way: &Way<'_>) -> Steps {
+pub(super) fn steps(target: &TargetView, host: &ConnectingHost<'_>, way: &Way<'_>) -> Steps {
     let transport = transport(way);
     let path = path(way);
-    let identity = guest.name.map_or_else(String::new, identity);
+    let identity = host.name.map_or_else(String::new, identity);
     Steps {
         discover: vec![
             format!("modprobe nvme-{transport}"),
@@ -19,7 +19,7 @@ pub(super) fn steps(target: &TargetView, guest: &Guest<'_>, way: &Way<'_>) -> St
         ],
         connect: vec![
             format!("modprobe nvme-{transport}"),
-            connect(target, way, &format!("{identity}{}", secrets(guest))),
+            connect(target, way, &format!("{identity}{}", secrets(host))),
         ],
         at_boot: AtBoot {
             file: Some(FileLine {
@@ -55,8 +55,8 @@ fn path(way: &Way<'_>) -> String {
 }
 
 /// The options for secrets, which are in files on the host.
-fn secrets(guest: &Guest<'_>) -> String {
-    let Some(dhchap) = guest.dhchap else {
+fn secrets(host: &ConnectingHost<'_>) -> String {
+    let Some(dhchap) = host.dhchap else {
         return String::new();
     };
     let mut options = r#" --dhchap-secret="$(cat SECRET-FILE)""#.to_owned();

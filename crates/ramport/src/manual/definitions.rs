@@ -1,5 +1,5 @@
-//! ramport.toml(5), from the schema that definitions have in the OpenAPI document: keys, types, defaults, allowed values and
-//! examples are those of the types.
+//! ramport.toml(5), from the schema that definitions have in the OpenAPI document: keys, types,
+//! defaults, allowed values and examples are those of the types.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -132,7 +132,8 @@ impl<'a> Schemas<'a> {
         keys
     }
 
-    /// `otherwise` describes keys that have no description of their own: the one that names the variant.
+    /// `otherwise` describes keys that have no description of their own: the one that names the
+    /// variant.
     fn collect_keys(
         &self,
         schema: &'a Value,

@@ -28,7 +28,8 @@ use limit::PeerLimit;
 /// Lines that may wait to be written; further ones are dropped rather than waited for.
 const LINES_MAX: usize = 10_000;
 
-/// A word alone has to be a level: the filter would take another one for a module, and show nothing else.
+/// A word alone has to be a level: the filter would take another one for a module, and show nothing
+/// else.
 fn check_levels(filter: &str) -> Result<(), Failure> {
     let words = filter.split(',').map(str::trim);
     let mut alone = words.filter(|word| !word.contains(['=', '[']));

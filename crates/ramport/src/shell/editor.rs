@@ -23,7 +23,7 @@ const HISTORY_LINES_MAX: usize = 1000;
 const HISTORY_MODE: u32 = 0o600;
 
 pub(super) struct Editor {
-    inner: rustyline::Editor<Assistant, FileHistory>,
+    inner: rustyline::Editor<ShellHelper, FileHistory>,
     /// None if it cannot be written.
     history: Option<PathBuf>,
 }
@@ -36,7 +36,7 @@ impl Editor {
             .map_err(broken)?
             .build();
         let mut inner = rustyline::Editor::with_config(config).map_err(broken)?;
-        inner.set_helper(Some(Assistant { context }));
+        inner.set_helper(Some(ShellHelper { context }));
         let path = paths::shell_history();
         let history = match prepare(&path) {
             Ok(()) => Some(path),
@@ -111,11 +111,11 @@ fn broken(error: ReadlineError) -> Failure {
 }
 
 /// Completes.
-struct Assistant {
+struct ShellHelper {
     context: Context,
 }
 
-impl Completer for Assistant {
+impl Completer for ShellHelper {
     type Candidate = String;
 
     fn complete(
@@ -137,13 +137,13 @@ impl Completer for Assistant {
     }
 }
 
-impl Hinter for Assistant {
+impl Hinter for ShellHelper {
     type Hint = String;
 }
 
-impl Highlighter for Assistant {}
-impl Validator for Assistant {}
-impl Helper for Assistant {}
+impl Highlighter for ShellHelper {}
+impl Validator for ShellHelper {}
+impl Helper for ShellHelper {}
 
 #[cfg(test)]
 mod tests {

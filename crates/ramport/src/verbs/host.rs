@@ -14,7 +14,7 @@ use super::Daemon;
 use crate::cli::{ChapArgs, DhChapArgs, HostArgs, HostVerb, TlsArgs};
 use crate::failure::Failure;
 use crate::mistake::Mistake;
-use crate::output::{self, Tone, paint};
+use crate::output::{self, TextRole, paint};
 
 pub(super) fn run(daemon: &Daemon, verb: HostVerb) -> Result<(), Failure> {
     match verb {
@@ -183,7 +183,7 @@ fn show(daemon: &Daemon, host: &HostView) -> Result<(), Failure> {
         return output::json(host);
     }
     output::fields(&[
-        ("host", paint(Tone::Name, &host.name)),
+        ("host", paint(TextRole::Name, &host.name)),
         ("told by", told_by(host).to_owned()),
         ("addresses", addresses(host)),
         ("chap", chap_of(host.chap.as_ref())),

@@ -12,7 +12,7 @@ use super::{Daemon, query};
 use crate::cli::{PortalCreateArgs, PortalSetArgs, PortalVerb, RdmaSwitch, Switch};
 use crate::failure::Failure;
 use crate::mistake::Mistake;
-use crate::output::{self, Tone, paint};
+use crate::output::{self, TextRole, paint};
 
 pub(super) fn run(daemon: &Daemon, verb: &PortalVerb) -> Result<(), Failure> {
     match verb {
@@ -168,14 +168,14 @@ fn show(daemon: &Daemon, portal: &PortalView) -> Result<(), Failure> {
         return output::json(portal);
     }
     let mut fields = vec![
-        ("portal", paint(Tone::Name, &portal.url)),
+        ("portal", paint(TextRole::Name, &portal.url)),
         ("state", painted_state(portal)),
     ];
     if let Some(tls) = &portal.tls {
         fields.push(("tls", tls.to_string()));
     }
     let authentication = match (authentication(portal), portal.open) {
-        (word, true) => paint(Tone::Warning, word),
+        (word, true) => paint(TextRole::Warning, word),
         (word, false) => word.to_owned(),
     };
     fields.push(("auth", authentication));
@@ -258,11 +258,12 @@ pub(crate) fn state(portal: &PortalView) -> String {
     }
 }
 
-/// As [`state`], in colour if the portal is closed. Cells of tables have no colours, which would count in their widths.
+/// As [`state`], in colour if the portal is closed. Cells of tables have no colours, which would
+/// count in their widths.
 pub(crate) fn painted_state(portal: &PortalView) -> String {
     match portal.state {
         PortalState::Open => state(portal),
-        PortalState::Closed => paint(Tone::Warning, &state(portal)),
+        PortalState::Closed => paint(TextRole::Warning, &state(portal)),
     }
 }
 

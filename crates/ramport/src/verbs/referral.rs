@@ -5,7 +5,7 @@ use control::{Portal, ReferralView, path_part};
 use super::Daemon;
 use crate::cli::ReferralVerb;
 use crate::failure::Failure;
-use crate::output::{self, Tone, paint};
+use crate::output::{self, TextRole, paint};
 
 pub(super) fn run(daemon: &Daemon, verb: &ReferralVerb) -> Result<(), Failure> {
     match verb {
@@ -41,5 +41,5 @@ fn show(daemon: &Daemon, referral: &ReferralView) -> Result<(), Failure> {
     if daemon.is_json() {
         return output::json(referral);
     }
-    output::fields(&[("referral", paint(Tone::Name, &referral.url))])
+    output::fields(&[("referral", paint(TextRole::Name, &referral.url))])
 }

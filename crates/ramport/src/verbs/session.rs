@@ -6,7 +6,7 @@ use super::Daemon;
 use super::words::statistics;
 use crate::cli::SessionVerb;
 use crate::failure::Failure;
-use crate::output::{self, Tone, paint};
+use crate::output::{self, TextRole, paint};
 use crate::units::{age, paths, span};
 
 pub(super) fn run(daemon: &Daemon, verb: &SessionVerb) -> Result<(), Failure> {
@@ -50,7 +50,7 @@ fn show(daemon: &Daemon, session: &SessionView) -> Result<(), Failure> {
         return output::json(session);
     }
     let mut fields = vec![
-        ("session", paint(Tone::Name, &session.id.to_string())),
+        ("session", paint(TextRole::Name, &session.id.to_string())),
         (
             if session.nfs.is_some() {
                 "shares"

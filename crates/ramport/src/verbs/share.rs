@@ -12,7 +12,7 @@ use super::words::statistics;
 use super::{Daemon, query};
 use crate::cli::{ShareCreateArgs, ShareSetArgs, ShareVerb};
 use crate::failure::Failure;
-use crate::output::{self, Tone, paint};
+use crate::output::{self, TextRole, paint};
 use crate::units::bytes;
 
 pub(super) fn run(daemon: &Daemon, verb: ShareVerb) -> Result<(), Failure> {
@@ -148,7 +148,7 @@ pub(super) fn line(share: &ShareView) -> String {
     };
     format!(
         "{}  {files}{}, for {}, {} sessions",
-        paint(Tone::Name, &share.name),
+        paint(TextRole::Name, &share.name),
         remarks(share),
         clients(share),
         share.sessions
@@ -160,7 +160,7 @@ fn show(daemon: &Daemon, share: &ShareView) -> Result<(), Failure> {
         return output::json(share);
     }
     let mut fields = vec![
-        ("share", paint(Tone::Name, &share.name)),
+        ("share", paint(TextRole::Name, &share.name)),
         ("path", share.path.clone()),
         ("state", remarks(share)),
     ];
@@ -189,18 +189,18 @@ fn show(daemon: &Daemon, share: &ShareView) -> Result<(), Failure> {
     output::fields(&fields)?;
     if let Some(problem) = &share.problem {
         let text = format!("{problem}. It is tried again every 5 seconds.");
-        output::line(paint(Tone::Warning, &text))?;
+        output::line(paint(TextRole::Warning, &text))?;
     }
     for problem in share
         .client_names
         .iter()
         .filter_map(|name| name.problem.as_ref())
     {
-        output::line(paint(Tone::Warning, &format!("{problem}.")))?;
+        output::line(paint(TextRole::Warning, &format!("{problem}.")))?;
     }
     if share.contents == Contents::Lost {
         let text = "The daemon was restarted, so the files are gone; clients that had mounted the share get errors (stale file handle) until they mount it again.";
-        output::line(paint(Tone::Warning, text))?;
+        output::line(paint(TextRole::Warning, text))?;
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ use crate::cli::{
 };
 use crate::failure::Failure;
 use crate::mistake::Mistake;
-use crate::output::{self, Tone, paint};
+use crate::output::{self, TextRole, paint};
 
 pub(super) fn run(daemon: &Daemon, verb: TargetVerb) -> Result<(), Failure> {
     match verb {
@@ -262,7 +262,7 @@ fn show(daemon: &Daemon, target: &TargetView) -> Result<(), Failure> {
         .map(|ns| format!("{} as {} {}", ns.volume, noun(&target.name), ns.nsid))
         .collect();
     let mut fields = vec![
-        ("target", paint(Tone::Name, &target.name)),
+        ("target", paint(TextRole::Name, &target.name)),
         ("protocol", target.protocol.clone()),
         ("volumes", volumes.join(", ")),
         ("hosts", hosts(target)),

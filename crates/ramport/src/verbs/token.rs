@@ -1,6 +1,6 @@
 //! `ramport token`.
 
-use control::{NewToken, Proof, TokenRequest, TokenView, path_part};
+use control::{NewToken, TokenProof, TokenRequest, TokenView, path_part};
 
 use super::Daemon;
 use crate::cli::TokenVerb;
@@ -11,9 +11,9 @@ pub(super) fn run(daemon: &Daemon, verb: &TokenVerb) -> Result<(), Failure> {
     match verb {
         TokenVerb::Create(args) => {
             let proof = if args.certificate {
-                Proof::Certificate
+                TokenProof::Certificate
             } else {
-                Proof::Bearer
+                TokenProof::Bearer
             };
             let request = TokenRequest {
                 role: args.role,
@@ -56,8 +56,8 @@ fn list(daemon: &Daemon) -> Result<(), Failure> {
     }
     let rows = tokens.iter().map(|token| {
         let proof = match token.proof {
-            Proof::Bearer => "token",
-            Proof::Certificate => "certificate",
+            TokenProof::Bearer => "token",
+            TokenProof::Certificate => "certificate",
         };
         vec![token.name.clone(), token.role.to_string(), proof.to_owned()]
     });

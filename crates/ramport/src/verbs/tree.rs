@@ -9,7 +9,7 @@ use serde_json::json;
 use super::words::noun;
 use super::{Daemon, host, portal, session, share, target, volume};
 use crate::failure::Failure;
-use crate::output::{self, Tone, paint};
+use crate::output::{self, TextRole, paint};
 use crate::units::{age, bytes, span};
 
 /// Everything, as the daemon tells it.
@@ -131,8 +131,8 @@ fn target_node(target: &TargetView, all: &Everything) -> Node {
     Node {
         text: format!(
             "{}  {}",
-            paint(Tone::Name, &target.name),
-            paint(Tone::Quiet, &format!("for {}", target::terms(target)))
+            paint(TextRole::Name, &target.name),
+            paint(TextRole::Quiet, &format!("for {}", target::terms(target)))
         ),
         below: namespaces.chain(sessions).collect(),
     }
@@ -141,7 +141,7 @@ fn target_node(target: &TargetView, all: &Everything) -> Node {
 fn volume_line(view: &VolumeView) -> String {
     format!(
         "{}  {}, {} used, {} B blocks, {}",
-        paint(Tone::Name, &view.name),
+        paint(TextRole::Name, &view.name),
         bytes(view.size_bytes),
         bytes(view.used_bytes),
         view.block_size,
@@ -157,14 +157,14 @@ fn portal_node(view: &PortalView) -> Node {
     let by = portal::provider(view).map_or_else(String::new, |provider| format!(" by {provider}"));
     Node::leaf(format!(
         "{}  {}{by}, {} connections",
-        paint(Tone::Name, &view.url),
+        paint(TextRole::Name, &view.url),
         portal::painted_state(view),
         view.connections
     ))
 }
 
 fn host_node(host: &HostView) -> Node {
-    let name = paint(Tone::Name, &host.name);
+    let name = paint(TextRole::Name, &host.name);
     Node::leaf(match host.chap {
         Some(_) => format!("{name}  CHAP {}", host::chap_of(host.chap.as_ref())),
         None => name,

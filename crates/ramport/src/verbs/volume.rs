@@ -22,7 +22,7 @@ use super::{Daemon, query};
 use crate::cli::{AddMemberArgs, RemoveArgs, ResizeByArgs, VolumeCreateArgs, VolumeVerb};
 use crate::failure::Failure;
 use crate::mistake::Mistake;
-use crate::output::{self, Tone, paint};
+use crate::output::{self, TextRole, paint};
 use crate::units::{age, bytes};
 
 /// How long an action may take before its progress is shown, and how often progress is queried.
@@ -259,7 +259,7 @@ fn show(daemon: &Daemon, volume: &VolumeView) -> Result<(), Failure> {
         .map(|place| format!("{} as {} {}", place.target, noun(&place.target), place.nsid))
         .collect();
     let mut fields = vec![
-        ("volume", paint(Tone::Name, &volume.name)),
+        ("volume", paint(TextRole::Name, &volume.name)),
         (
             "size",
             format!("{} ({} bytes)", bytes(volume.size_bytes), volume.size_bytes),
@@ -306,7 +306,7 @@ fn show(daemon: &Daemon, volume: &VolumeView) -> Result<(), Failure> {
 fn warn(volume: &VolumeView) -> Result<(), Failure> {
     if let Some(problem) = &volume.problem {
         let text = format!("Commands of hosts fail: {problem}.");
-        output::line(paint(Tone::Warning, &text))?;
+        output::line(paint(TextRole::Warning, &text))?;
     }
     if let Some(damage) = &volume.damage {
         let text = format!(
@@ -314,11 +314,11 @@ fn warn(volume: &VolumeView) -> Result<(), Failure> {
             Damage::from(damage),
             volume.name
         );
-        output::line(paint(Tone::Warning, &text))?;
+        output::line(paint(TextRole::Warning, &text))?;
     }
     let failure = volume.save.as_ref().and_then(|save| save.failure.as_ref());
     if let Some(failure) = failure {
-        output::line(paint(Tone::Warning, failure))?;
+        output::line(paint(TextRole::Warning, failure))?;
     }
     if volume.contents == Contents::Lost {
         let text = match volume.state {
@@ -329,7 +329,7 @@ fn warn(volume: &VolumeView) -> Result<(), Failure> {
                 "The daemon was restarted, so what was written is gone; `ramport volume acknowledge` ends this remark."
             }
         };
-        output::line(paint(Tone::Warning, text))?;
+        output::line(paint(TextRole::Warning, text))?;
     }
     Ok(())
 }

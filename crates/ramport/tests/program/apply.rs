@@ -120,7 +120,8 @@ fn a_file_uses_the_members_of_a_volume_otherwise_that_it_removes() {
     daemon.mistake(&["volume", "show", "c0"]);
     assert!(begins_with(&daemon, 7), "the cache was flushed");
 
-    // A part fails when the linear volume is gone, which is there again then, with lock and filters.
+    // A part fails when the linear volume is gone, which is there again then, with lock and
+    // filters.
     daemon.ok(&["volume", "lock", "l0"]);
     let filter = ["filter", "set", "l0", "--delay-read", "2ms"];
     daemon.ok(&[&["volume"][..], &filter].concat());

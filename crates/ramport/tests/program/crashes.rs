@@ -101,7 +101,7 @@ impl History {
 }
 
 /// A command in flight.
-struct Flying {
+struct InFlight {
     request: Request,
     version: u64,
     /// For a flush: what was acknowledged of each block when it was submitted.
@@ -123,11 +123,11 @@ impl Model {
         }
     }
 
-    /// Keeps the queue full, kills the daemon after some commands, and goes on until the connection is
-    /// lost.
+    /// Keeps the queue full, kills the daemon after some commands, and goes on until the connection
+    /// is lost.
     fn write_and_kill(&mut self, queue: &mut Queue, daemon: &mut Child) {
         let mut left = 30 + self.random.below(200);
-        let mut flying: Vec<Option<Flying>> = (0..DEPTH).map(|_| None).collect();
+        let mut flying: Vec<Option<InFlight>> = (0..DEPTH).map(|_| None).collect();
         let deadline = Instant::now() + disk::PATIENCE;
         let mut done = Vec::new();
         loop {
@@ -162,9 +162,9 @@ impl Model {
         }
     }
 
-    /// The next command, unless its blocks are those of a write in flight: the order of both would be
-    /// open.
-    fn next(&mut self, slot: Slot, flying: &[Option<Flying>]) -> Option<Flying> {
+    /// The next command, unless its blocks are those of a write in flight: the order of both would
+    /// be open.
+    fn next(&mut self, slot: Slot, flying: &[Option<InFlight>]) -> Option<InFlight> {
         let operation = match self.random.below(16) {
             0 => Operation::Flush,
             1 | 2 => Operation::WriteDurable,
@@ -186,7 +186,7 @@ impl Model {
         for block in blocks_of(extent) {
             self.blocks[block as usize].written.push(self.version);
         }
-        Some(Flying {
+        Some(InFlight {
             request: Request {
                 slot,
                 operation,
@@ -197,7 +197,7 @@ impl Model {
         })
     }
 
-    fn complete(&mut self, flown: &Flying) {
+    fn complete(&mut self, flown: &InFlight) {
         self.flushes += u64::from(flown.request.operation == Operation::Flush);
         for (block, version) in self.blocks.iter_mut().zip(&flown.covers) {
             block.secure(*version);
@@ -213,8 +213,8 @@ impl Model {
         }
     }
 
-    /// Reads everything. Each block is whole, and a version that was written to it and not before the
-    /// last safe one. What was found stays from now on.
+    /// Reads everything. Each block is whole, and a version that was written to it and not before
+    /// the last safe one. What was found stays from now on.
     fn check(&mut self, daemon: &Daemon, kill: u64) {
         let (_device, mut queue) = disk::host_with(daemon, 1);
         for first in (0..BLOCKS).step_by(COMMAND_BLOCKS_MAX as usize) {

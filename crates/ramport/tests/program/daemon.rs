@@ -77,8 +77,8 @@ impl Daemon {
         self.restart();
     }
 
-    /// Kills the daemon, starts it again, and repeats `answer` until it returns a value. Returns the
-    /// value, and how long that took from the start.
+    /// Kills the daemon, starts it again, and repeats `answer` until it returns a value. Returns
+    /// the value, and how long that took from the start.
     pub(crate) fn kill_and_restart_until<T>(
         &mut self,
         answer: impl Fn(&Self) -> Option<T>,
@@ -126,11 +126,11 @@ impl Daemon {
         std::fs::read_to_string(self.folder.join("log")).unwrap_or_default()
     }
 
-    /// Where it serves REST on TCP, which its log says at level `info`.
-    pub(crate) fn rest_address(&mut self) -> String {
+    /// Where it serves REST on TCP after this many starts, which its log says at level `info`.
+    pub(crate) fn rest_address(&mut self, starts: usize) -> String {
         self.wait_for(|daemon| {
             let log = daemon.log();
-            let (_, address) = log.split_once("REST on TCP address=\"")?;
+            let address = log.split("REST on TCP address=\"").nth(starts)?;
             let (address, _) = address.split_once('"')?;
             Some(address.to_owned())
         })

@@ -87,8 +87,8 @@ impl Written {
     }
 }
 
-/// Calls `act` while another thread writes to the daemon's target, one write after the other. None of
-/// them may fail, and afterwards each place holds what was written to it last.
+/// Calls `act` while another thread writes to the daemon's target, one write after the other. None
+/// of them may fail, and afterwards each place holds what was written to it last.
 pub(crate) fn under_io(daemon: &Daemon, act: impl FnOnce(&Written)) {
     struct StopOnDrop<'a>(&'a AtomicBool);
     impl Drop for StopOnDrop<'_> {

@@ -1,5 +1,5 @@
-//! What no volume can be made of or restored from: the message says what is wrong and how to fix it,
-//! and nothing has changed.
+//! What no volume can be made of or restored from: the message says what is wrong and how to fix
+//! it, and nothing has changed.
 
 use std::fs;
 use std::path::PathBuf;

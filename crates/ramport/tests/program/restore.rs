@@ -55,8 +55,8 @@ fn restored(daemon: &mut Daemon, volumes: usize) -> Duration {
     took.saturating_sub(waited_for_processor(daemon.child.id()))
 }
 
-/// For how long the first thread of a process, which restores the definitions, was kept from running
-/// by others. Zero if the kernel does not count that.
+/// For how long the first thread of a process, which restores the definitions, was kept from
+/// running by others. Zero if the kernel does not count that.
 fn waited_for_processor(pid: u32) -> Duration {
     let text = fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap_or_default();
     let nanoseconds = text.split(' ').nth(1).and_then(|field| field.parse().ok());

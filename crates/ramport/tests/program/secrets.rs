@@ -15,24 +15,24 @@ const HOST: &str = "nqn.2025-01.com.example:host";
 const STRANGER: &str = "nqn.2025-01.com.example:stranger";
 
 /// A daemon whose hosts have every kind of secret, and the texts of them all.
-struct Keeper {
+struct SecretDaemon {
     logged: Logged,
     secrets: Vec<String>,
 }
 
-impl Keeper {
+impl SecretDaemon {
     fn start() -> Self {
         let more = ["--iscsi", "127.0.0.1:0", "--memory", "256M"];
         let logged = Logged::start(
             "no-secrets",
             &[&more[..], &["--log-level", "debug"]].concat(),
         );
-        let mut keeper = Self {
+        let mut secret_daemon = Self {
             logged,
             secrets: Vec::new(),
         };
-        keeper.define();
-        keeper
+        secret_daemon.define();
+        secret_daemon
     }
 
     /// A file with a secret, which nothing may show.
@@ -149,9 +149,9 @@ impl Keeper {
 
 #[test]
 fn secrets_are_in_no_log_list_metric_or_answer() {
-    let keeper = Keeper::start();
-    keeper.use_them();
-    let daemon = &keeper.logged.daemon;
+    let secret_daemon = SecretDaemon::start();
+    secret_daemon.use_them();
+    let daemon = &secret_daemon.logged.daemon;
     for path in [
         "/v1/hosts",
         "/v1/definitions",
@@ -162,7 +162,7 @@ fn secrets_are_in_no_log_list_metric_or_answer() {
         "/v1/status",
         "/metrics",
     ] {
-        keeper.assert_absent(&daemon.get(path), path);
+        secret_daemon.assert_absent(&daemon.get(path), path);
     }
     for line in [
         "host ls",
@@ -176,16 +176,16 @@ fn secrets_are_in_no_log_list_metric_or_answer() {
         "ls",
     ] {
         let args: Vec<_> = line.split(' ').collect();
-        keeper.assert_absent(&daemon.ok(&args), line);
+        secret_daemon.assert_absent(&daemon.ok(&args), line);
     }
-    keeper.assert_absent(&keeper.logged.text(), "the log");
+    secret_daemon.assert_absent(&secret_daemon.logged.text(), "the log");
     let tokens = fs::read_to_string(daemon.folder.join("api-tokens")).expect("a file");
-    keeper.assert_absent(&tokens, "the file of tokens");
+    secret_daemon.assert_absent(&tokens, "the file of tokens");
     // Where they are, only who asks for them by name sees them.
     let backup = daemon.ok(&["export", "--with-secrets"]);
     let state = fs::metadata(daemon.folder.join("state")).expect("a file");
     assert_eq!(state.permissions().mode() & 0o777, 0o600);
-    let (token, others) = keeper.secrets.split_last().expect("some");
+    let (token, others) = secret_daemon.secrets.split_last().expect("some");
     assert!(!backup.contains(token));
     for secret in others {
         assert!(backup.contains(secret), "{backup}");

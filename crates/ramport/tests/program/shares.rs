@@ -44,7 +44,8 @@ impl Client {
         let mut reply = vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize];
         self.0.read_exact(&mut reply).expect("a whole reply");
         let word = |at: usize| u32::from_be_bytes(reply[at..at + 4].try_into().expect("4 bytes"));
-        // Transaction, REPLY, accepted, AUTH_NONE without a body, SUCCESS; then the procedure's status.
+        // Transaction, REPLY, accepted, AUTH_NONE without a body, SUCCESS; then the procedure's
+        // status.
         assert_eq!([word(0), word(4), word(8), word(20)], [1, 1, 0, 0]);
         (word(24), reply[28..].to_vec())
     }

@@ -14,7 +14,8 @@ use crate::logs::Logged;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A daemon that serves REST at a port of its own over TLS, and writes an audit log. Also returns the URL.
+/// A daemon that serves REST at a port of its own over TLS, and writes an audit log. Also returns
+/// the URL.
 fn start(name: &str) -> (Daemon, String) {
     let audit = std::env::temp_dir().join(format!("ramport-{name}-{}", std::process::id()));
     let audit = audit.join("audit").display().to_string();
@@ -31,7 +32,7 @@ fn start(name: &str) -> (Daemon, String) {
             &audit,
         ],
     );
-    let api = format!("https://{}", daemon.rest_address());
+    let api = format!("https://{}", daemon.rest_address(1));
     (daemon, api)
 }
 
@@ -130,7 +131,7 @@ fn the_certificate_of_the_first_start_is_kept_across_restarts() {
         [&certificate, &key].map(|path| fs::read(path).expect("it is kept")),
         first
     );
-    let api = format!("https://{}", daemon.rest_address());
+    let api = format!("https://{}", daemon.rest_address(2));
     let listed = over_tls(&daemon, &api, &reader, &["volume", "ls"]);
     assert!(listed.status.success(), "{listed:?}");
 }

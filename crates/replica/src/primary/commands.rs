@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use block::Extent;
 
-use super::{Reign, WaitingRead};
+use super::{PrimaryTerm, WaitingRead};
 use crate::base::Base;
 use crate::config::Config;
 use crate::ids::{HostRequest, LocalTime};
 use crate::medium::Medium;
 use crate::message::{HostReply, Refusal};
 
-impl<D: Clone> Reign<D> {
+impl<D: Clone> PrimaryTerm<D> {
     /// Whether no other member can be primary now.
     pub fn has_lease<M: Medium>(
         &self,
@@ -22,8 +22,8 @@ impl<D: Clone> Reign<D> {
         self.lease_end(base, proposal).is_some_and(|end| now < end)
     }
 
-    /// From when on another member may be primary. A configuration that was proposed may be in force
-    /// already, so its members count, too. `None` if one of them has granted no lease.
+    /// From when on another member may be primary. A configuration that was proposed may be in
+    /// force already, so its members count, too. `None` if one of them has granted no lease.
     pub fn lease_end<M: Medium>(
         &self,
         base: &Base<M>,
@@ -36,8 +36,8 @@ impl<D: Clone> Reign<D> {
         ends.try_fold(LocalTime(Duration::MAX), |first, end| Some(first.min(end?)))
     }
 
-    /// A read, whose extent is allowed. Contents that a failover could take back are held back until
-    /// it no longer can.
+    /// A read, whose extent is allowed. Contents that a failover could take back are held back
+    /// until it no longer can.
     pub fn handle_read<M: Medium<Data = D>>(
         &mut self,
         base: &mut Base<M>,

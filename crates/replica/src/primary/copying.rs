@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use block::{Blocks, Extent, Lba};
 
-use super::{Phase, Reign, push};
+use super::{Phase, PrimaryTerm, push};
 use crate::base::Base;
 use crate::ids::{Epoch, LocalTime};
 use crate::medium::Medium;
@@ -16,7 +16,7 @@ use crate::sender::Sender;
 /// How many pieces are looked at for a peer in one call.
 const PIECES_SCANNED_MAX: usize = 4096;
 
-impl<D: Clone> Reign<D> {
+impl<D: Clone> PrimaryTerm<D> {
     /// When every secondary has reported: opens their streams and lists what may differ.
     pub(super) fn plan_rewriting<M: Medium>(
         &mut self,

@@ -1,6 +1,6 @@
 //! Peers: their messages, their beacons, and changes of the configuration.
 
-use super::Reign;
+use super::PrimaryTerm;
 use crate::base::Base;
 use crate::config::Config;
 use crate::ids::{LocalTime, MemberId, Seq, StreamId};
@@ -10,7 +10,7 @@ use crate::peer::{Peer, Standing};
 use crate::sender::Sender;
 use crate::settings::Settings;
 
-impl<D: Clone> Reign<D> {
+impl<D: Clone> PrimaryTerm<D> {
     pub(super) fn secondaries(config: &Config, now: LocalTime) -> Vec<Peer<D>> {
         let secondaries = config.secondaries();
         secondaries
@@ -71,7 +71,7 @@ impl<D: Clone> Reign<D> {
         }
     }
 
-    /// A member tells what it has: a secondary of a new reign, or one that wants to return.
+    /// A member tells what it has: a secondary of a new term, or one that wants to return.
     pub fn handle_report(
         &mut self,
         now: LocalTime,

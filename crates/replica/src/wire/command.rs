@@ -57,9 +57,11 @@ pub struct Answer {
 pub enum AnswerCode {
     /// It was executed, and every member in sync has its effects.
     Done,
-    /// It was not executed: the receiver is not primary, or not ready, or has no place. It may be sent again.
+    /// It was not executed: the receiver is not primary, or not ready, or has no place. It may be
+    /// sent again.
     NotExecuted,
-    /// It was executed, but the receiver is no longer primary: nobody knows whether its effects last.
+    /// It was executed, but the receiver is no longer primary: nobody knows whether its effects
+    /// last.
     Unknown,
     /// Its blocks or its length are not valid for the volume.
     Invalid,

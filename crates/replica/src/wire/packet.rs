@@ -30,8 +30,8 @@ pub enum Packet {
     Answer(Answer),
 }
 
-/// Who opens a connection, and to whom. All frames of a connection go from the node that opened it to the
-/// other.
+/// Who opens a connection, and to whom. All frames of a connection go from the node that opened it
+/// to the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// The cluster, so that a node of another one is rejected.

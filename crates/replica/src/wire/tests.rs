@@ -78,7 +78,8 @@ fn answer(code: AnswerCode, contents: Option<Contents>) -> Packet {
 fn all() -> Vec<(&'static str, Packet)> {
     let extent = Extent::new(Lba(4), Blocks(1));
     let sent_at = LocalTime(Duration::from_nanos(77));
-    vec![
+    let mut packets = entries();
+    packets.extend([
         (
             "hello",
             Packet::Hello(Hello {
@@ -113,6 +114,27 @@ fn all() -> Vec<(&'static str, Packet)> {
             })),
         ),
         (
+            "entry_ack",
+            message(MessageBody::EntryAck {
+                stream: stream(),
+                applied: Seq(9),
+            }),
+        ),
+        ("newer", message(MessageBody::Newer(config()))),
+        ("command_read", command(CommandKind::Read)),
+        ("command_write", command(CommandKind::Write(contents(2)))),
+        ("command_copy", command(CommandKind::Copy(Lba(9)))),
+        ("answer_read", answer(AnswerCode::Done, Some(contents(3)))),
+        ("answer_full", answer(AnswerCode::Full, None)),
+    ]);
+    packets
+}
+
+/// Those of entries.
+fn entries() -> Vec<(&'static str, Packet)> {
+    let extent = Extent::new(Lba(4), Blocks(1));
+    vec![
+        (
             "write",
             message(entry(EntryBody::Write {
                 extent,
@@ -142,19 +164,6 @@ fn all() -> Vec<(&'static str, Packet)> {
                 complete_through: Epoch(2),
             })),
         ),
-        (
-            "entry_ack",
-            message(MessageBody::EntryAck {
-                stream: stream(),
-                applied: Seq(9),
-            }),
-        ),
-        ("newer", message(MessageBody::Newer(config()))),
-        ("command_read", command(CommandKind::Read)),
-        ("command_write", command(CommandKind::Write(contents(2)))),
-        ("command_copy", command(CommandKind::Copy(Lba(9)))),
-        ("answer_read", answer(AnswerCode::Done, Some(contents(3)))),
-        ("answer_full", answer(AnswerCode::Full, None)),
     ]
 }
 

@@ -84,7 +84,8 @@ impl Faults {
         (!is_away).then(|| now + self.delay(rng))
     }
 
-    /// Mostly short; sometimes longer than any time limit, so that old messages arrive in new epochs.
+    /// Mostly short; sometimes longer than any time limit, so that old messages arrive in new
+    /// epochs.
     fn delay(&self, rng: &mut SmallRng) -> Duration {
         let is_long = !self.are_over && rng.random_bool(0.01);
         let max_us = if is_long { 600_000 } else { 1_500 };

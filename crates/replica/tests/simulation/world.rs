@@ -260,8 +260,8 @@ impl World {
         }
     }
 
-    /// Whether a member of `next` runs. A primary that has crashed after it asked to remove the only
-    /// other copy would lose all, which is for the plans that allow it.
+    /// Whether a member of `next` runs. A primary that has crashed after it asked to remove the
+    /// only other copy would lose all, which is for the plans that allow it.
     fn keeps_a_copy(&self, next: &Config) -> bool {
         let is_live = |node: &Node| node.member.is_some() && next.has(node.id);
         self.plan.may_lose_all || self.nodes.iter().any(is_live)

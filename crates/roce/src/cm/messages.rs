@@ -193,8 +193,9 @@ impl Manager {
             || counts.half_open >= self.limits.half_open_per_peer_max
     }
 
-    /// Whether one more half-open connection fits. If not, the oldest of the network with most of them makes room, of
-    /// those that wait for their peer. The application has answered these, so their events are bounded.
+    /// Whether one more half-open connection fits. If not, the oldest of the network with most of
+    /// them makes room, of those that wait for their peer. The application has answered these, so
+    /// their events are bounded.
     fn has_room_for_strangers(&mut self) -> bool {
         if self.peers.half_open() < self.limits.half_open_max {
             return true;

@@ -12,13 +12,13 @@ fn cdb(bytes: &[u8]) -> [u8; 16] {
 const TEST_UNIT_READY: [u8; 16] = [0; 16];
 
 /// A device with LUN 0 of 1 MiB and two nexuses whose power-on attention is read.
-struct Bed {
+struct Fixture {
     device: Device,
     a: NexusId,
     b: NexusId,
 }
 
-impl Bed {
+impl Fixture {
     fn new() -> Self {
         Self::with(Arc::new(VecVolume::new(BlockSize::B512, 2048)))
     }
@@ -26,15 +26,15 @@ impl Bed {
     fn with<V: Volume + 'static>(volume: Arc<V>) -> Self {
         let mut device = device("iqn.t", [(0, volume)]);
         let [a, b] = ["iqn.a", "iqn.b"].map(|initiator| open_nexus(&mut device, initiator));
-        let mut bed = Self { device, a, b };
+        let mut fixture = Self { device, a, b };
         for id in [a, b] {
-            let response = bed.run(id, &TEST_UNIT_READY, &[]);
+            let response = fixture.run(id, &TEST_UNIT_READY, &[]);
             assert_eq!(
                 response.sense.map(|sense| sense.asc),
                 Some(Asc::POWER_ON_OR_RESET)
             );
         }
-        bed
+        fixture
     }
 
     fn run(&mut self, id: NexusId, cdb: &[u8; 16], list: &[u8]) -> Response {
@@ -80,48 +80,51 @@ fn write_10() -> [u8; 16] {
 
 #[test]
 fn a_unit_attention_is_reported_once_and_inquiry_does_not_clear_it() {
-    let mut bed = Bed::new();
-    bed.device.capacity_changed(0);
+    let mut fixture = Fixture::new();
+    fixture.device.capacity_changed(0);
     let inquiry = cdb(&[0x12, 0, 0, 0, 96]);
-    assert_eq!(bed.run(bed.a, &inquiry, &[]).data_in.len(), 96);
-    let told = bed.run(bed.a, &read_10(), &[]);
+    assert_eq!(fixture.run(fixture.a, &inquiry, &[]).data_in.len(), 96);
+    let told = fixture.run(fixture.a, &read_10(), &[]);
     assert_eq!(
         told.sense.map(|sense| sense.asc),
         Some(Asc::CAPACITY_CHANGED)
     );
-    assert_eq!(bed.status(bed.a, &read_10()), ScsiStatus::Good);
-    let told = bed.run(bed.b, &cdb(&[0x03, 0, 0, 0, 18]), &[]);
+    assert_eq!(fixture.status(fixture.a, &read_10()), ScsiStatus::Good);
+    let told = fixture.run(fixture.b, &cdb(&[0x03, 0, 0, 0, 18]), &[]);
     assert_eq!(
         (told.status, told.data_in[2], told.data_in[12]),
         (ScsiStatus::Good, 6, 0x2A)
     );
-    assert_eq!(bed.status(bed.b, &read_10()), ScsiStatus::Good);
+    assert_eq!(fixture.status(fixture.b, &read_10()), ScsiStatus::Good);
 }
 
 #[test]
 fn a_host_that_uses_a_thin_unit_is_told_that_memory_becomes_short() {
-    let mut bed = Bed::new();
-    bed.device.space_becomes_short();
-    bed.device.space_becomes_short();
-    for nexus in [bed.a, bed.b] {
-        let told = bed.run(nexus, &write_10(), &[]);
+    let mut fixture = Fixture::new();
+    fixture.device.space_becomes_short();
+    fixture.device.space_becomes_short();
+    for nexus in [fixture.a, fixture.b] {
+        let told = fixture.run(nexus, &write_10(), &[]);
         let sense = told.sense.expect("a unit attention has sense data");
         assert_eq!(
             (sense.key, sense.asc),
             (SenseKey::UnitAttention, Asc::THIN_SOFT_THRESHOLD)
         );
-        assert_eq!(bed.status(nexus, &read_10()), ScsiStatus::Good);
+        assert_eq!(fixture.status(nexus, &read_10()), ScsiStatus::Good);
     }
 }
 
 #[test]
 fn a_lun_that_does_not_exist_answers_inquiry_and_refuses_the_rest() {
-    let mut bed = Bed::new();
-    let Begin::Done(response) = bed.device.begin(bed.a, 5, &cdb(&[0x12, 0, 0, 0, 36])) else {
+    let mut fixture = Fixture::new();
+    let Begin::Done(response) = fixture
+        .device
+        .begin(fixture.a, 5, &cdb(&[0x12, 0, 0, 0, 36]))
+    else {
         panic!("no data-out")
     };
     assert_eq!(response.data_in[0], 0x7F);
-    let Begin::Done(response) = bed.device.begin(bed.a, 5, &read_10()) else {
+    let Begin::Done(response) = fixture.device.begin(fixture.a, 5, &read_10()) else {
         panic!("refused at once")
     };
     assert_eq!(
@@ -132,103 +135,118 @@ fn a_lun_that_does_not_exist_answers_inquiry_and_refuses_the_rest() {
 
 #[test]
 fn a_persistent_reservation_excludes_writers_and_preempt_notifies_them() {
-    let mut bed = Bed::new();
-    bed.register(bed.a, 1);
-    bed.register(bed.b, 2);
+    let mut fixture = Fixture::new();
+    fixture.register(fixture.a, 1);
+    fixture.register(fixture.b, 2);
     let mut list = vec![0; 24];
     list[7] = 1;
     let reserve = cdb(&[0x5F, 1, 5, 0, 0, 0, 0, 0, 24]);
-    assert_eq!(bed.run(bed.a, &reserve, &list).status, ScsiStatus::Good);
     assert_eq!(
-        bed.status(bed.b, &write_10()),
+        fixture.run(fixture.a, &reserve, &list).status,
+        ScsiStatus::Good
+    );
+    assert_eq!(
+        fixture.status(fixture.b, &write_10()),
         ScsiStatus::Good,
         "registrants write"
     );
-    let view = bed.device.view(bed.b, 0).expect("visible");
+    let view = fixture.device.view(fixture.b, 0).expect("visible");
     assert!(view.reads && view.writes);
     list[7] = 2;
     list[15] = 1;
     let preempt = cdb(&[0x5F, 5, 1, 0, 0, 0, 0, 0, 24]);
-    assert_eq!(bed.run(bed.b, &preempt, &list).status, ScsiStatus::Good);
-    assert_eq!(bed.device.poll_abort(), Some((bed.a, 0)));
-    let told = bed.run(bed.a, &write_10(), &[]);
+    assert_eq!(
+        fixture.run(fixture.b, &preempt, &list).status,
+        ScsiStatus::Good
+    );
+    assert_eq!(fixture.device.poll_abort(), Some((fixture.a, 0)));
+    let told = fixture.run(fixture.a, &write_10(), &[]);
     assert_eq!(
         told.sense.map(|sense| sense.asc),
         Some(Asc::REGISTRATIONS_PREEMPTED)
     );
     assert_eq!(
-        bed.status(bed.a, &write_10()),
+        fixture.status(fixture.a, &write_10()),
         ScsiStatus::ReservationConflict
     );
-    assert_eq!(bed.status(bed.a, &read_10()), ScsiStatus::Good);
-    assert!(!bed.device.view(bed.a, 0).expect("visible").writes);
+    assert_eq!(fixture.status(fixture.a, &read_10()), ScsiStatus::Good);
+    assert!(!fixture.device.view(fixture.a, 0).expect("visible").writes);
 }
 
 #[test]
 fn reserve_6_ends_with_its_nexus() {
-    let mut bed = Bed::new();
-    assert_eq!(bed.status(bed.a, &cdb(&[0x16])), ScsiStatus::Good);
+    let mut fixture = Fixture::new();
+    assert_eq!(fixture.status(fixture.a, &cdb(&[0x16])), ScsiStatus::Good);
     assert_eq!(
-        bed.status(bed.b, &read_10()),
+        fixture.status(fixture.b, &read_10()),
         ScsiStatus::ReservationConflict
     );
     assert_eq!(
-        bed.status(bed.b, &cdb(&[0x12, 0, 0, 0, 36])),
+        fixture.status(fixture.b, &cdb(&[0x12, 0, 0, 0, 36])),
         ScsiStatus::Good
     );
     assert_eq!(
-        bed.status(bed.b, &cdb(&[0x17])),
+        fixture.status(fixture.b, &cdb(&[0x17])),
         ScsiStatus::Good,
         "of no effect"
     );
     assert_eq!(
-        bed.status(bed.b, &read_10()),
+        fixture.status(fixture.b, &read_10()),
         ScsiStatus::ReservationConflict
     );
-    bed.device.close_nexus(bed.a);
-    assert_eq!(bed.status(bed.b, &read_10()), ScsiStatus::Good);
+    fixture.device.close_nexus(fixture.a);
+    assert_eq!(fixture.status(fixture.b, &read_10()), ScsiStatus::Good);
 }
 
 #[test]
 fn a_stopped_unit_is_not_ready_until_started() {
-    let mut bed = Bed::new();
+    let mut fixture = Fixture::new();
     assert_eq!(
-        bed.status(bed.a, &cdb(&[0x1B, 0, 0, 0, 0])),
+        fixture.status(fixture.a, &cdb(&[0x1B, 0, 0, 0, 0])),
         ScsiStatus::Good
     );
-    let refused = bed.run(bed.b, &TEST_UNIT_READY, &[]);
+    let refused = fixture.run(fixture.b, &TEST_UNIT_READY, &[]);
     assert_eq!(
         refused.sense.map(|sense| sense.key),
         Some(SenseKey::NotReady)
     );
     assert_eq!(
-        bed.status(bed.a, &cdb(&[0x1B, 0, 0, 0, 1])),
+        fixture.status(fixture.a, &cdb(&[0x1B, 0, 0, 0, 1])),
         ScsiStatus::Good
     );
-    assert_eq!(bed.status(bed.b, &TEST_UNIT_READY), ScsiStatus::Good);
+    assert_eq!(
+        fixture.status(fixture.b, &TEST_UNIT_READY),
+        ScsiStatus::Good
+    );
 }
 
 #[test]
 fn an_offline_volume_is_not_ready_until_someone_acts() {
     let volume = Arc::new(block::testing::VecVolume::new(BlockSize::B512, 2048));
-    let mut bed = Bed::with(Arc::clone(&volume));
+    let mut fixture = Fixture::with(Arc::clone(&volume));
     volume.set_failure(Some(block::Status::NotReady));
     for command in [TEST_UNIT_READY, read_10(), write_10()] {
-        let sense = bed.run(bed.a, &command, &[]).sense.expect("refused");
+        let sense = fixture
+            .run(fixture.a, &command, &[])
+            .sense
+            .expect("refused");
         let expected = (SenseKey::NotReady, Asc::NOT_READY_INTERVENTION);
         assert_eq!((sense.key, sense.asc), expected);
     }
     // INQUIRY and READ CAPACITY (10) still succeed.
     for command in [cdb(&[0x12, 0, 0, 0, 96]), cdb(&[0x25])] {
-        assert_eq!(bed.status(bed.a, &command), ScsiStatus::Good);
+        assert_eq!(fixture.status(fixture.a, &command), ScsiStatus::Good);
     }
     volume.set_failure(None);
-    bed.device.became_ready(0);
-    for nexus in [bed.a, bed.b] {
-        let sense = bed.run(nexus, &read_10(), &[]).sense.expect("attention");
+    fixture.device.became_ready(0);
+    for nexus in [fixture.a, fixture.b] {
+        let sense = fixture
+            .run(nexus, &read_10(), &[])
+            .sense
+            .expect("attention");
         let expected = (SenseKey::UnitAttention, Asc::BECAME_READY);
         assert_eq!((sense.key, sense.asc), expected);
-        assert_eq!(bed.status(nexus, &read_10()), ScsiStatus::Good);
+        assert_eq!(fixture.status(nexus, &read_10()), ScsiStatus::Good);
     }
 }
 
@@ -236,13 +254,13 @@ fn an_offline_volume_is_not_ready_until_someone_acts() {
 fn a_locked_volume_refuses_writes_and_shows_it() {
     let locked = VecVolume::new(BlockSize::B512, 2048);
     locked.set_read_only(true);
-    let mut bed = Bed::with(Arc::new(locked));
-    let refused = bed.run(bed.a, &write_10(), &[]);
+    let mut fixture = Fixture::with(Arc::new(locked));
+    let refused = fixture.run(fixture.a, &write_10(), &[]);
     assert_eq!(
         refused.sense.map(|sense| sense.key),
         Some(SenseKey::DataProtect)
     );
-    let page = bed.run(bed.a, &cdb(&[0x1A, 0, 0x3F, 0, 255]), &[]);
+    let page = fixture.run(fixture.a, &cdb(&[0x1A, 0, 0x3F, 0, 255]), &[]);
     assert_eq!(page.data_in[2] & 0x80, 0x80);
 }
 
@@ -265,11 +283,11 @@ fn extended_copy_moves_blocks_between_units() {
         })
         .expect("write");
     let list = testing::copy_list([0, 1], 8, [8, 3]);
-    let mut bed = Bed { device, a: c, b: c };
+    let mut fixture = Fixture { device, a: c, b: c };
     let copy = cdb(&[0x83, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, list.len() as u8]);
-    assert_eq!(bed.run(c, &copy, &list), Response::good());
+    assert_eq!(fixture.run(c, &copy, &list), Response::good());
     assert_eq!(destination.block(3), vec![0x5A; 4096]);
-    let status = bed.run(
+    let status = fixture.run(
         c,
         &cdb(&[0x84, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 12]),
         &[],
@@ -279,16 +297,18 @@ fn extended_copy_moves_blocks_between_units() {
 
 #[test]
 fn every_opcode_survives_any_bytes_behind_it() {
-    let mut bed = Bed::new();
+    let mut fixture = Fixture::new();
     for opcode in 0..=255_u8 {
         for fill in [0x00, 0x01, 0x1F, 0x7F, 0xFF] {
             let mut cdb = [fill; 16];
             cdb[0] = opcode;
-            match bed.device.begin(bed.a, 0, &cdb) {
+            match fixture.device.begin(fixture.a, 0, &cdb) {
                 Begin::Done(_) | Begin::Sanitize(_) => {}
                 Begin::Parameters { len_bytes } => {
                     for len in [0, 1, 23, 24, len_bytes] {
-                        bed.device.finish(bed.a, 0, &cdb, &vec![fill; len as usize]);
+                        fixture
+                            .device
+                            .finish(fixture.a, 0, &cdb, &vec![fill; len as usize]);
                     }
                 }
                 Begin::Medium(command, volume) => {

@@ -16,14 +16,14 @@ const TEST_UNIT_READY: [u8; 16] = [0; 16];
 const SLOT: usize = 9;
 const FAILED: Sense = Sense::new(SenseKey::MediumError, Asc::SANITIZE_FAILED);
 
-struct Bed {
+struct Fixture {
     device: Device,
     nexus: NexusId,
     volume: Arc<dyn Volume>,
     leases: Leases,
 }
 
-impl Bed {
+impl Fixture {
     /// A logical unit that is full of ones.
     fn new() -> Self {
         let volume = Arc::new(VecVolume::new(BlockSize::B4096, LEN_BYTES >> 12));
@@ -45,15 +45,15 @@ impl Bed {
     fn of<V: Volume + 'static>(volume: Arc<V>) -> Self {
         let mut device = device("iqn.t", [(0, Arc::clone(&volume))]);
         let nexus = open_nexus(&mut device, "iqn.a");
-        let mut bed = Self {
+        let mut fixture = Self {
             device,
             nexus,
             volume,
             leases: Leases::new(1),
         };
-        let power_on = bed.answer(&TEST_UNIT_READY).expect_err("told once");
+        let power_on = fixture.answer(&TEST_UNIT_READY).expect_err("told once");
         assert_eq!(power_on.asc, Asc::POWER_ON_OR_RESET);
-        bed
+        fixture
     }
 
     fn begin(&mut self, flags: u8) -> Begin {
@@ -151,92 +151,92 @@ fn progress(sense: Sense) -> Option<u16> {
 
 #[test]
 fn meanwhile_the_unit_says_how_far_it_is_and_little_else() {
-    let mut bed = Bed::new();
-    assert!(bed.reads_at_once());
-    let mut work = bed.admitted(IMMED | BLOCK_ERASE);
-    assert!(work.is_immediate() && !bed.reads_at_once());
+    let mut fixture = Fixture::new();
+    assert!(fixture.reads_at_once());
+    let mut work = fixture.admitted(IMMED | BLOCK_ERASE);
+    assert!(work.is_immediate() && !fixture.reads_at_once());
     let (mut last, mut turns) = (0, 0);
-    while let Step::More = bed.go_on(&mut work) {
+    while let Step::More = fixture.go_on(&mut work) {
         for cdb in [TEST_UNIT_READY, read_10()] {
-            let sense = bed.answer(&cdb).expect_err("not ready");
+            let sense = fixture.answer(&cdb).expect_err("not ready");
             let progress = progress(sense).expect("it goes on");
             assert!(progress >= last);
             last = progress;
         }
-        let Begin::Done(second) = bed.begin(BLOCK_ERASE) else {
+        let Begin::Done(second) = fixture.begin(BLOCK_ERASE) else {
             panic!("one at a time")
         };
         assert_eq!(second.sense.and_then(progress), Some(last));
         turns += 1;
     }
     assert!(turns >= 3 && last > 32768, "{turns} turns, {last} at last");
-    assert_eq!(bed.answer(&read_10()), Ok(Vec::new()));
-    assert!(bed.reads_at_once());
-    assert_eq!(bed.last_byte(), 0);
+    assert_eq!(fixture.answer(&read_10()), Ok(Vec::new()));
+    assert!(fixture.reads_at_once());
+    assert_eq!(fixture.last_byte(), 0);
 }
 
 #[test]
 fn inquiry_and_request_sense_are_answered_meanwhile() {
-    let mut bed = Bed::new();
-    let mut work = bed.admitted(IMMED | BLOCK_ERASE);
-    bed.go_on_some(&mut work);
+    let mut fixture = Fixture::new();
+    let mut work = fixture.admitted(IMMED | BLOCK_ERASE);
+    fixture.go_on_some(&mut work);
     let mut inquiry = [0; 16];
     (inquiry[0], inquiry[4]) = (0x12, 96);
-    assert_eq!(bed.answer(&inquiry).map(|data| data.len()), Ok(96));
+    assert_eq!(fixture.answer(&inquiry).map(|data| data.len()), Ok(96));
     let mut request_sense = [0; 16];
     (request_sense[0], request_sense[4]) = (0x03, 18);
-    let sense = bed.answer(&request_sense).expect("data");
+    let sense = fixture.answer(&request_sense).expect("data");
     assert_eq!((sense[2], &sense[12..14]), (2, &[0x04, 0x1B][..]));
     assert!(sense[15] == 0x80 && sense[16..18] != [0, 0], "{sense:?}");
 }
 
 #[test]
 fn one_that_is_cut_short_has_failed_until_another_is_whole() {
-    let mut bed = Bed::new();
-    let mut work = bed.admitted(BLOCK_ERASE);
+    let mut fixture = Fixture::new();
+    let mut work = fixture.admitted(BLOCK_ERASE);
     assert!(!work.is_immediate());
-    bed.go_on_some(&mut work);
+    fixture.go_on_some(&mut work);
     drop(work);
-    assert_eq!(bed.answer(&read_10()), Err(FAILED));
-    assert_eq!(bed.last_byte(), 1);
-    let Begin::Done(kept) = bed.begin(EXIT_FAILURE_MODE) else {
+    assert_eq!(fixture.answer(&read_10()), Err(FAILED));
+    assert_eq!(fixture.last_byte(), 1);
+    let Begin::Done(kept) = fixture.begin(EXIT_FAILURE_MODE) else {
         panic!("not allowed without AUSE")
     };
     assert_eq!(kept.status, ScsiStatus::CheckCondition);
-    let mut again = bed.admitted(BLOCK_ERASE);
-    assert_eq!(bed.go_on_all(&mut again), Some(Response::good()));
-    assert_eq!(bed.answer(&read_10()), Ok(Vec::new()));
-    assert_eq!(bed.last_byte(), 0);
+    let mut again = fixture.admitted(BLOCK_ERASE);
+    assert_eq!(fixture.go_on_all(&mut again), Some(Response::good()));
+    assert_eq!(fixture.answer(&read_10()), Ok(Vec::new()));
+    assert_eq!(fixture.last_byte(), 0);
 }
 
 #[test]
 fn failure_mode_is_left_where_that_was_allowed() {
-    let mut bed = Bed::new();
-    let mut work = bed.admitted(AUSE | BLOCK_ERASE);
-    bed.go_on_some(&mut work);
+    let mut fixture = Fixture::new();
+    let mut work = fixture.admitted(AUSE | BLOCK_ERASE);
+    fixture.go_on_some(&mut work);
     drop(work);
-    let sense = bed.answer(&read_10()).expect_err("failed");
+    let sense = fixture.answer(&read_10()).expect_err("failed");
     assert_eq!(sense.asc, Asc::SANITIZE_FAILED);
-    let Begin::Done(left) = bed.begin(EXIT_FAILURE_MODE) else {
+    let Begin::Done(left) = fixture.begin(EXIT_FAILURE_MODE) else {
         panic!("done at once")
     };
     assert_eq!(left.status, ScsiStatus::Good);
-    assert_eq!(bed.answer(&read_10()), Ok(Vec::new()));
-    assert!(bed.reads_at_once());
+    assert_eq!(fixture.answer(&read_10()), Ok(Vec::new()));
+    assert!(fixture.reads_at_once());
 }
 
 #[test]
 fn an_operation_that_never_began_changes_nothing() {
-    let mut bed = Bed::new();
-    drop(bed.sanitize(BLOCK_ERASE));
-    assert_eq!(bed.answer(&read_10()), Ok(Vec::new()));
-    assert_eq!(bed.last_byte(), 1);
-    let mut work = bed.admitted(BLOCK_ERASE);
-    bed.go_on_some(&mut work);
+    let mut fixture = Fixture::new();
+    drop(fixture.sanitize(BLOCK_ERASE));
+    assert_eq!(fixture.answer(&read_10()), Ok(Vec::new()));
+    assert_eq!(fixture.last_byte(), 1);
+    let mut work = fixture.admitted(BLOCK_ERASE);
+    fixture.go_on_some(&mut work);
     drop(work);
-    drop(bed.sanitize(AUSE | BLOCK_ERASE));
-    assert_eq!(bed.answer(&read_10()), Err(FAILED));
-    let Begin::Done(kept) = bed.begin(EXIT_FAILURE_MODE) else {
+    drop(fixture.sanitize(AUSE | BLOCK_ERASE));
+    assert_eq!(fixture.answer(&read_10()), Err(FAILED));
+    let Begin::Done(kept) = fixture.begin(EXIT_FAILURE_MODE) else {
         panic!("the one that failed does not allow it")
     };
     assert_eq!(kept.status, ScsiStatus::CheckCondition);
@@ -244,77 +244,77 @@ fn an_operation_that_never_began_changes_nothing() {
 
 #[test]
 fn one_lease_of_all_blocks_is_held_from_the_first_to_the_last() {
-    let (mut bed, late) = Bed::late();
-    let mut work = bed.admitted(BLOCK_ERASE);
-    assert_eq!(bed.go_on_all(&mut work), None);
+    let (mut fixture, late) = Fixture::late();
+    let mut work = fixture.admitted(BLOCK_ERASE);
+    assert_eq!(fixture.go_on_all(&mut work), None);
     assert_eq!((late.disk().contents()[0], late.leases()), (1, 1));
-    bed.complete(&mut work, &late, Ok(()));
-    assert_eq!(bed.go_on_all(&mut work), None);
+    fixture.complete(&mut work, &late, Ok(()));
+    assert_eq!(fixture.go_on_all(&mut work), None);
     assert_eq!(late.disk().contents()[LEN_BYTES as usize - 1], 0);
-    let sense = bed.answer(&read_10()).expect_err("not yet safe");
+    let sense = fixture.answer(&read_10()).expect_err("not yet safe");
     assert_eq!(progress(sense), Some(u16::MAX));
-    bed.complete(&mut work, &late, Ok(()));
-    assert_eq!(bed.go_on_all(&mut work), Some(Response::good()));
-    bed.leases.release(SLOT);
-    assert_eq!(bed.answer(&read_10()), Ok(Vec::new()));
+    fixture.complete(&mut work, &late, Ok(()));
+    assert_eq!(fixture.go_on_all(&mut work), Some(Response::good()));
+    fixture.leases.release(SLOT);
+    assert_eq!(fixture.answer(&read_10()), Ok(Vec::new()));
     assert_eq!(late.leases(), 0);
 }
 
 #[test]
 fn it_fails_where_its_volume_fails() {
     for steps in [0, 1] {
-        let (mut bed, late) = Bed::late();
-        let mut work = bed.admitted(BLOCK_ERASE);
+        let (mut fixture, late) = Fixture::late();
+        let mut work = fixture.admitted(BLOCK_ERASE);
         for _ in 0..steps {
-            bed.complete(&mut work, &late, Ok(()));
-            assert_eq!(bed.go_on_all(&mut work), None);
+            fixture.complete(&mut work, &late, Ok(()));
+            assert_eq!(fixture.go_on_all(&mut work), None);
         }
-        bed.complete(&mut work, &late, Err(Status::WriteError));
-        assert_eq!(bed.go_on_all(&mut work), Some(Response::check(FAILED)));
-        assert_eq!(bed.answer(&read_10()), Err(FAILED));
+        fixture.complete(&mut work, &late, Err(Status::WriteError));
+        assert_eq!(fixture.go_on_all(&mut work), Some(Response::check(FAILED)));
+        assert_eq!(fixture.answer(&read_10()), Err(FAILED));
     }
-    let (mut bed, late) = Bed::late();
+    let (mut fixture, late) = Fixture::late();
     late.set_settle_error(Some(Status::WriteError));
-    let mut work = bed.admitted(BLOCK_ERASE);
-    bed.complete(&mut work, &late, Ok(()));
-    assert_eq!(bed.go_on_all(&mut work), Some(Response::check(FAILED)));
+    let mut work = fixture.admitted(BLOCK_ERASE);
+    fixture.complete(&mut work, &late, Ok(()));
+    assert_eq!(fixture.go_on_all(&mut work), Some(Response::check(FAILED)));
 }
 
 #[test]
 fn one_that_its_volume_refuses_has_never_been() {
-    let (mut bed, late) = Bed::late();
+    let (mut fixture, late) = Fixture::late();
     late.set_leases_max(0);
-    let mut work = bed.sanitize(BLOCK_ERASE);
-    let admitted = work.admit(Instant::now(), &mut bed.leases, SLOT);
+    let mut work = fixture.sanitize(BLOCK_ERASE);
+    let admitted = work.admit(Instant::now(), &mut fixture.leases, SLOT);
     assert_eq!(admitted, Admitted::Fail(Status::Busy, None));
-    assert_eq!(bed.answer(&read_10()), Ok(Vec::new()));
+    assert_eq!(fixture.answer(&read_10()), Ok(Vec::new()));
     drop(work);
-    assert_eq!(bed.answer(&read_10()), Ok(Vec::new()));
+    assert_eq!(fixture.answer(&read_10()), Ok(Vec::new()));
 }
 
 #[test]
 fn another_driver_goes_on_with_it_and_does_again_what_may_not_be_safe() {
     for steps in [0, 1] {
-        let (mut bed, late) = Bed::late();
-        let mut work = bed.admitted(BLOCK_ERASE);
+        let (mut fixture, late) = Fixture::late();
+        let mut work = fixture.admitted(BLOCK_ERASE);
         for _ in 0..steps {
-            bed.complete(&mut work, &late, Ok(()));
-            assert_eq!(bed.go_on_all(&mut work), None);
+            fixture.complete(&mut work, &late, Ok(()));
+            assert_eq!(fixture.go_on_all(&mut work), None);
         }
-        assert!(work.suspend(&mut bed.leases, SLOT));
-        assert_eq!((late.leases(), bed.go_on_all(&mut work)), (0, None));
+        assert!(work.suspend(&mut fixture.leases, SLOT));
+        assert_eq!((late.leases(), fixture.go_on_all(&mut work)), (0, None));
         // What was zeroed under the lease that has ended.
         late.disk().fill(0, &[1]);
         let stale = late.waiting();
         late.complete(stale[0], Ok(()));
-        bed.leases = Leases::new(2);
-        work.admit(Instant::now(), &mut bed.leases, SLOT);
+        fixture.leases = Leases::new(2);
+        work.admit(Instant::now(), &mut fixture.leases, SLOT);
         for _ in ["filled", "settled"] {
-            assert_eq!(bed.go_on_all(&mut work), None);
-            bed.complete(&mut work, &late, Ok(()));
+            assert_eq!(fixture.go_on_all(&mut work), None);
+            fixture.complete(&mut work, &late, Ok(()));
         }
-        assert_eq!(bed.go_on_all(&mut work), Some(Response::good()));
-        assert!(!work.suspend(&mut bed.leases, SLOT), "it is over");
+        assert_eq!(fixture.go_on_all(&mut work), Some(Response::good()));
+        assert!(!work.suspend(&mut fixture.leases, SLOT), "it is over");
         assert_eq!((late.disk().contents()[0], late.leases()), (0, 0));
     }
 }
@@ -322,40 +322,40 @@ fn another_driver_goes_on_with_it_and_does_again_what_may_not_be_safe() {
 #[test]
 fn it_ends_when_its_logical_unit_is_removed() {
     let gone = Response::check(Sense::of_volume(Status::Gone));
-    let mut bed = Bed::new();
-    let mut work = bed.admitted(BLOCK_ERASE);
-    bed.go_on_some(&mut work);
-    bed.device.remove_unit(0);
-    assert_eq!(bed.go_on_all(&mut work), Some(gone.clone()));
-    assert_eq!(bed.last_byte(), 1, "nothing more is done");
+    let mut fixture = Fixture::new();
+    let mut work = fixture.admitted(BLOCK_ERASE);
+    fixture.go_on_some(&mut work);
+    fixture.device.remove_unit(0);
+    assert_eq!(fixture.go_on_all(&mut work), Some(gone.clone()));
+    assert_eq!(fixture.last_byte(), 1, "nothing more is done");
 
-    let (mut bed, late) = Bed::late();
-    let mut work = bed.admitted(BLOCK_ERASE);
-    bed.device.remove_unit(0);
+    let (mut fixture, late) = Fixture::late();
+    let mut work = fixture.admitted(BLOCK_ERASE);
+    fixture.device.remove_unit(0);
     assert!(
-        !work.suspend(&mut bed.leases, SLOT),
+        !work.suspend(&mut fixture.leases, SLOT),
         "nobody goes on with it"
     );
-    assert_eq!(bed.go_on_all(&mut work), Some(gone));
+    assert_eq!(fixture.go_on_all(&mut work), Some(gone));
     assert_eq!(late.leases(), 0);
 }
 
 #[test]
 fn a_whole_one_is_answered_so_for_every_host() {
-    let (mut bed, late) = Bed::late();
-    let mut work = bed.admitted(BLOCK_ERASE);
-    bed.complete(&mut work, &late, Ok(()));
-    assert_eq!(bed.go_on_all(&mut work), None);
-    bed.complete(&mut work, &late, Ok(()));
+    let (mut fixture, late) = Fixture::late();
+    let mut work = fixture.admitted(BLOCK_ERASE);
+    fixture.complete(&mut work, &late, Ok(()));
+    assert_eq!(fixture.go_on_all(&mut work), None);
+    fixture.complete(&mut work, &late, Ok(()));
     // The unit forgets the operation.
-    assert_eq!(bed.answer(&read_10()), Ok(Vec::new()));
-    assert_eq!(bed.go_on_all(&mut work), Some(Response::good()));
+    assert_eq!(fixture.answer(&read_10()), Ok(Vec::new()));
+    assert_eq!(fixture.go_on_all(&mut work), Some(Response::good()));
 }
 
 #[test]
 fn a_volume_in_memory_is_sanitized_without_a_lease() {
-    let mut bed = Bed::new();
-    let mut work = bed.sanitize(BLOCK_ERASE);
+    let mut fixture = Fixture::new();
+    let mut work = fixture.sanitize(BLOCK_ERASE);
     assert_eq!(sanitize(&mut work), Response::good());
-    assert_eq!(bed.last_byte(), 0);
+    assert_eq!(fixture.last_byte(), 0);
 }

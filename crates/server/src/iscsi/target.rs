@@ -73,8 +73,8 @@ struct Session {
     connections: Vec<Connected>,
 }
 
-/// What the connections of a session share. The command window is the only lock on the data path: it is separate from the
-/// target's, so that the sessions of a target do not wait for one another.
+/// What the connections of a session share. The command window is the only lock on the data path:
+/// it is separate from the target's, so that the sessions of a target do not wait for one another.
 #[derive(Clone)]
 pub(crate) struct SharedSession {
     parameters: Parameters,
@@ -87,8 +87,8 @@ impl SharedSession {
         &self.parameters
     }
 
-    /// Runs `call` with the command window, which is complete between any two calls: a panic of one connection does not
-    /// take it from the others.
+    /// Runs `call` with the command window, which is complete between any two calls: a panic of one
+    /// connection does not take it from the others.
     pub(crate) fn with_window<R>(&self, call: impl FnOnce(&mut CommandWindow) -> R) -> R {
         call(&mut self.window.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -183,7 +183,8 @@ impl IscsiTarget {
         })
     }
 
-    /// A session's connections share these parameters and this window from now on; `cid` is the first one's.
+    /// A session's connections share these parameters and this window from now on; `cid` is the
+    /// first one's.
     pub(crate) fn share(
         &self,
         opened: Opened,
@@ -298,8 +299,8 @@ impl IscsiTarget {
         self.handle.stop_waiting(connection);
     }
 
-    /// Asks a session's initiator to log out. The session is dropped if the initiator has not done so
-    /// in time, and at once if it was asked before.
+    /// Asks a session's initiator to log out. The session is dropped if the initiator has not done
+    /// so in time, and at once if it was asked before.
     pub(crate) fn request_logout(&self, opened: Opened, within: Duration) {
         self.with(|inner, handle| {
             let Some(session) = inner.session(opened) else {
@@ -582,8 +583,8 @@ impl Inner {
         is_new
     }
 
-    /// Ends sessions: closes their nexuses, so that none of their commands is executed any more, and
-    /// wakes their connections.
+    /// Ends sessions: closes their nexuses, so that none of their commands is executed any more,
+    /// and wakes their connections.
     fn end_where(&mut self, handle: &ReactorHandle, is_meant: impl Fn(&Session) -> bool) {
         self.sessions.retain(|_, session| {
             if !is_meant(session) {
@@ -597,8 +598,9 @@ impl Inner {
         });
     }
 
-    /// Drops sessions: closes their nexuses, so that none of their commands is executed any more, and
-    /// makes their connections notify the initiator. Each session ends with its last connection.
+    /// Drops sessions: closes their nexuses, so that none of their commands is executed any more,
+    /// and makes their connections notify the initiator. Each session ends with its last
+    /// connection.
     fn drop_where(&mut self, handle: &ReactorHandle, is_meant: impl Fn(&Session) -> bool) {
         self.changes += 1;
         self.has_ended = true;

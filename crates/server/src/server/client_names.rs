@@ -1,7 +1,8 @@
 //! The addresses of clients that shares name by host name, and the thread that looks them up.
 //!
-//! A name is turned into addresses, never an address into a name: who controls an address also controls the name that belongs to
-//! it. Connections are checked by addresses alone, so a slow name service delays no client that was found before.
+//! A name is turned into addresses, never an address into a name: who controls an address also
+//! controls the name that belongs to it. Connections are checked by addresses alone, so a slow name
+//! service delays no client that was found before.
 //!
 //! ```text
 //!             found                       REFRESH_EVERY
@@ -38,7 +39,8 @@ pub(super) type LookUp = Box<dyn Fn(&ClientName) -> io::Result<Vec<IpAddr>> + Se
 #[derive(Default)]
 struct Table {
     names: BTreeMap<ClientName, Entry>,
-    /// The thread has not answered within [`FIRST_WITHIN`], so that nobody waits for it until it does.
+    /// The thread has not answered within [`FIRST_WITHIN`], so that nobody waits for it until it
+    /// does.
     is_slow: bool,
     is_stopping: bool,
 }
@@ -57,11 +59,13 @@ struct Entry {
 pub(super) const NAMES_MAX: usize = 256;
 /// The most addresses of a name. Others are left out.
 const ADDRESSES_MAX: usize = 16;
-/// How often a name is looked up. The system tells no lifetime (TTL) of an answer, and caches if it is set up to.
+/// How often a name is looked up. The system tells no lifetime (TTL) of an answer, and caches if it
+/// is set up to.
 const REFRESH_EVERY: Duration = Duration::from_secs(60);
 /// How soon a name is looked up again that was not found.
 const RETRY_AFTER: Duration = Duration::from_secs(10);
-/// How long addresses stay valid while the name is not found: a name service that fails for a while must not end mounts.
+/// How long addresses stay valid while the name is not found: a name service that fails for a while
+/// must not end mounts.
 const KEEP_FOR: Duration = Duration::from_secs(15 * 60);
 /// How long the definition of a share waits for the first look-ups.
 const FIRST_WITHIN: Duration = Duration::from_secs(2);
@@ -79,8 +83,8 @@ impl ClientNames {
         self.changed.notify_all();
     }
 
-    /// Waits until each name was looked up once, at most [`FIRST_WITHIN`], so that a client finds its share open. Called without
-    /// the lock of the server's state, which publishing needs.
+    /// Waits until each name was looked up once, at most [`FIRST_WITHIN`], so that a client finds
+    /// its share open. Called without the lock of the server's state, which publishing needs.
     pub(super) fn settle(&self) {
         let table = self.lock();
         let is_open = |table: &mut Table| {

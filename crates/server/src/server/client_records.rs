@@ -7,8 +7,8 @@
 //! nlm 192.0.2.8 192.0.2.1 686f7374           address of a client of NLM, ours that it knows, and its name
 //! ```
 //!
-//! The file is replaced as a whole. An open or a lock that depends on a record is answered only after the file with that record is
-//! on stable storage (RFC 8881 section 8.4.3).
+//! The file is replaced as a whole. An open or a lock that depends on a record is answered only
+//! after the file with that record is on stable storage (RFC 8881 section 8.4.3).
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -47,7 +47,8 @@ struct Notes {
 }
 
 impl ClientRecords {
-    /// Begins the grace period of the clients that the file names, and starts the thread. Without a file there is neither.
+    /// Begins the grace period of the clients that the file names, and starts the thread. Without a
+    /// file there is neither.
     pub(super) fn start(path: Option<PathBuf>, clients: Arc<NfsClients>) -> io::Result<Self> {
         let thread = path.map(|path| Self::spawn(path, &clients)).transpose()?;
         Ok(Self { clients, thread })
@@ -82,7 +83,8 @@ impl Drop for ClientRecords {
 fn serve(path: &Path, clients: &Arc<NfsClients>, notes: Notes) {
     let Notes { noted, state } = notes;
     if !noted.hosts.is_empty() {
-        // A client ignores a state that it knows, so this one is not used again whatever happens from now on.
+        // A client ignores a state that it knows, so this one is not used again whatever happens
+        // from now on.
         save(path, &noted, state);
         let hosts = noted.hosts.into_iter();
         let notices = hosts.map(|host| RestartNotice::new(host, state));

@@ -12,11 +12,12 @@ use crate::ServerError;
 use crate::copying::{self, CopyOptions, CopyPlace, CopyProgress, Opened};
 
 impl Server {
-    /// Copies all of `source` to the start of `destination`. Takes long; other calls go on meanwhile.
+    /// Copies all of `source` to the start of `destination`. Takes long; other calls go on
+    /// meanwhile.
     ///
     /// # Errors
-    /// If one of them does not exist or does not fit, if another volume holds the destination, if the destination holds data and `options` do not
-    /// force, or if the copy fails or is stopped.
+    /// If one of them does not exist or does not fit, if another volume holds the destination, if
+    /// the destination holds data and `options` do not force, or if the copy fails or is stopped.
     pub fn copy(
         &self,
         source: &CopyPlace,

@@ -1,5 +1,5 @@
-//! The thread that frees the memory of large files that were removed or cut off, which would hold up
-//! the I/O of a reactor for longer than a turn.
+//! The thread that frees the memory of large files that were removed or cut off, which would hold
+//! up the I/O of a reactor for longer than a turn.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -226,8 +226,8 @@ impl Server {
         }
     }
 
-    /// Drops the connections of an iSCSI portal, and waits until their peers have been notified, for
-    /// [`DROP_NOTICE_TIMEOUT`] at the most.
+    /// Drops the connections of an iSCSI portal, and waits until their peers have been notified,
+    /// for [`DROP_NOTICE_TIMEOUT`] at the most.
     pub(super) fn drop_through(&self, portal: PortalNumber) {
         let registry = &self.core().registry;
         for (connection, session) in registry.iscsi_connections(portal) {

@@ -1,5 +1,5 @@
-//! The thread that computes the powers of DH-HMAC-CHAP's key exchange, which would hold up the I/O of
-//! a reactor for milliseconds.
+//! The thread that computes the powers of DH-HMAC-CHAP's key exchange, which would hold up the I/O
+//! of a reactor for milliseconds.
 
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -35,7 +35,8 @@ impl KeyExchange {
         Ok(Self(sender))
     }
 
-    /// Computes `power` into `result` and wakes `connection` then. Returns `false` if too many wait.
+    /// Computes `power` into `result` and wakes `connection` then. Returns `false` if too many
+    /// wait.
     pub(super) fn compute(
         &self,
         power: Exponentiation,

@@ -1,6 +1,6 @@
-//! The thread that tells clients of NLM about locks that they have waited for. It asks the client's portmapper for the port of
-//! its lock manager, and calls that. Both take a bounded time, and a client that does not answer is left alone for a while, so
-//! that it holds others up seldom.
+//! The thread that tells clients of NLM about locks that they have waited for. It asks the client's
+//! portmapper for the port of its lock manager, and calls that. Both take a bounded time, and a
+//! client that does not answer is left alone for a while, so that it holds others up seldom.
 
 use std::collections::VecDeque;
 use std::io;
@@ -24,9 +24,11 @@ struct Job {
     tries: u32,
 }
 
-/// How long a client is left alone that has not answered. Linux asks for the lock again after 30 s, and finds that it has it.
+/// How long a client is left alone that has not answered. Linux asks for the lock again after 30 s,
+/// and finds that it has it.
 const RETRY_AFTER: Duration = Duration::from_secs(10);
-/// How often a client is called. Then it has not asked for the lock for minutes, and the lock is released.
+/// How often a client is called. Then it has not asked for the lock for minutes, and the lock is
+/// released.
 const TRIES_MAX: u32 = 18;
 
 impl LockCallbacks {

@@ -14,8 +14,8 @@ use crate::info::list;
 use crate::{ServerError, VolumeName};
 
 impl Server {
-    /// Adds a volume to a linear volume while that is in use, and notifies attached hosts of the new
-    /// size.
+    /// Adds a volume to a linear volume while that is in use, and notifies attached hosts of the
+    /// new size.
     ///
     /// # Errors
     /// If one of the two does not exist, the new member is used otherwise, or it does not fit.
@@ -32,15 +32,16 @@ impl Server {
     /// Changes settings of a cache or a mirror to those of `kind` while it is in use.
     ///
     /// # Errors
-    /// If it is neither, a setting is invalid, the budget has no room, or what was written could not be
-    /// flushed for a mode that promises it.
+    /// If it is neither, a setting is invalid, the budget has no room, or what was written could
+    /// not be flushed for a mode that promises it.
     pub fn set_settings(&self, name: &VolumeName, kind: &VolumeKind) -> Result<(), ServerError> {
         let volume = self.running_volume(name)?;
         let set = volume.storage().set_settings(kind);
         set.map_err(|error| volume_error(error, name, &volume.storage().spec()))
     }
 
-    /// Checks what [`set_settings`](Self::set_settings) checks before anything changes, except for the budget.
+    /// Checks what [`set_settings`](Self::set_settings) checks before anything changes, except for
+    /// the budget.
     ///
     /// # Errors
     /// If a setting is invalid for the volume.
@@ -66,12 +67,12 @@ impl Server {
         self.with_mirror(name, |mirror| mirror.return_member(member.as_str()))
     }
 
-    /// Uses another volume instead of a member of a mirror while hosts use that. The old member is free when
-    /// this returns.
+    /// Uses another volume instead of a member of a mirror while hosts use that. The old member is
+    /// free when this returns.
     ///
     /// # Errors
-    /// If one of the volumes does not exist, the new member is used otherwise or does not fit, or the old one has
-    /// the only good copy.
+    /// If one of the volumes does not exist, the new member is used otherwise or does not fit, or
+    /// the old one has the only good copy.
     pub fn replace_member(
         &self,
         name: &VolumeName,
@@ -92,8 +93,8 @@ impl Server {
         replaced
     }
 
-    /// Checks what [`replace_member`](Self::replace_member) checks, except that the new member has no other use:
-    /// that use may end before.
+    /// Checks what [`replace_member`](Self::replace_member) checks, except that the new member has
+    /// no other use: that use may end before.
     ///
     /// # Errors
     /// Those of [`replace_member`](Self::replace_member).
@@ -109,7 +110,8 @@ impl Server {
         })
     }
 
-    /// Compares what members of a mirror in sync hold while hosts use it, and repairs differences if told to.
+    /// Compares what members of a mirror in sync hold while hosts use it, and repairs differences
+    /// if told to.
     ///
     /// # Errors
     /// If the volume is no mirror, or no member can be read at some place.
@@ -127,8 +129,8 @@ impl Server {
         Ok(report)
     }
 
-    /// Whether a volume holds anything but zeros, or that is unknown: a part cannot be read, or reading takes
-    /// longer than two minutes.
+    /// Whether a volume holds anything but zeros, or that is unknown: a part cannot be read, or
+    /// reading takes longer than two minutes.
     ///
     /// # Errors
     /// If there is no such volume.
@@ -137,8 +139,8 @@ impl Server {
         Ok(volume::copy::holds_data(&self.shared.core.relay, &volume))
     }
 
-    /// Whether a volume is a member of a mirror of which others outlive the program, so that its contents are
-    /// copied to it after a restart.
+    /// Whether a volume is a member of a mirror of which others outlive the program, so that its
+    /// contents are copied to it after a restart.
     pub fn is_refilled(&self, name: &VolumeName) -> bool {
         let state = self.state();
         let holder = state.holders.get(name);
@@ -165,7 +167,8 @@ impl Server {
         done.map_err(|error| volume_error(error, name, &spec))
     }
 
-    /// Checks that a volume can be removed and created again of the same members, with the same contents.
+    /// Checks that a volume can be removed and created again of the same members, with the same
+    /// contents.
     ///
     /// # Errors
     /// If it is a mirror whose members differ.
@@ -195,8 +198,8 @@ impl Server {
         flushed.map_err(|error| volume_error(error, name, &volume.storage().spec()))
     }
 
-    /// Checks what [`add_member`](Self::add_member) checks, except that the new member has no other use: that use
-    /// may end before.
+    /// Checks what [`add_member`](Self::add_member) checks, except that the new member has no other
+    /// use: that use may end before.
     ///
     /// # Errors
     /// Those of [`add_member`](Self::add_member).
@@ -263,8 +266,8 @@ impl State {
         }
     }
 
-    /// Checks that a volume which is about to exist may hold what it is made of. What changed while it
-    /// was created is noticed here, under the lock.
+    /// Checks that a volume which is about to exist may hold what it is made of. What changed while
+    /// it was created is noticed here, under the lock.
     pub(super) fn check_members(
         &self,
         name: &VolumeName,

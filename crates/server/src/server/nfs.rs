@@ -26,8 +26,9 @@ pub(super) struct NfsPortal {
 }
 
 impl NfsPortal {
-    /// `None` if the budget has no room for another connection, whose session takes `session_bytes`.
-    /// The counters of calls about no share are charged here. Those of shares come on top.
+    /// `None` if the budget has no room for another connection, whose session takes
+    /// `session_bytes`. The counters of calls about no share are charged here. Those of shares come
+    /// on top.
     fn backend(&self, accepted: &Accepted, session_bytes: u64) -> Option<NfsBackend> {
         let charge = self
             .core

@@ -58,8 +58,8 @@ const PORTALS_MAX: usize = 256;
 
 impl Server {
     /// Opens a portal and returns it with its real port (port 0 lets the system choose). Fails for
-    /// an address that other machines can reach while a target has no host list, or a share no client
-    /// list.
+    /// an address that other machines can reach while a target has no host list, or a share no
+    /// client list.
     pub fn add_portal(&self, portal: PortalDefinition) -> Result<PortalDefinition, ServerError> {
         if portal.rdma != RdmaChoice::default() && !portal.transport.is_rdma() {
             return Err(ServerError::NoRdma(portal));

@@ -1,5 +1,6 @@
-//! The thread that registers NFS portals with the portmapper (rpcbind) of this machine, so that clients find them without
-//! naming ports. rpcbind may be absent, start later, or restart and forget everything: the thread asks again.
+//! The thread that registers NFS portals with the portmapper (rpcbind) of this machine, so that
+//! clients find them without naming ports. rpcbind may be absent, start later, or restart and
+//! forget everything: the thread asks again.
 
 use std::collections::HashSet;
 use std::io::{self, Read as _, Write as _};
@@ -10,9 +11,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use ::nfs::{Carrier, Change, Registration};
+use ::nfs::{Change, IpProtocol, Registration};
 
-/// The way to the thread. Without a socket in the settings there is none, and nothing is registered.
+/// The way to the thread. Without a socket in the settings there is none, and nothing is
+/// registered.
 pub(super) struct Portmapper(Option<Arc<Wish>>);
 
 /// What the thread is to do.
@@ -56,7 +58,7 @@ impl Portmapper {
     }
 
     /// Registers these portals from now on, and no others. Does not wait.
-    pub(super) fn register(&self, portals: impl Iterator<Item = (Carrier, SocketAddr)>) {
+    pub(super) fn register(&self, portals: impl Iterator<Item = (IpProtocol, SocketAddr)>) {
         let Some(wish) = &self.0 else {
             return;
         };
@@ -96,8 +98,8 @@ impl Wish {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until something else is wanted, or for [`INTERVAL`] if anything is. Returns what is wanted, and whether the
-    /// thread goes on.
+    /// Waits until something else is wanted, or for [`INTERVAL`] if anything is. Returns what is
+    /// wanted, and whether the thread goes on.
     fn wait(&self) -> (Vec<Registration>, bool) {
         let mut wanted = self.lock();
         while !wanted.is_new && !wanted.is_stopping {
@@ -123,20 +125,24 @@ impl Wish {
     }
 }
 
-/// What is registered of portals: one per version of IP, since rpcbind has one address per program, version and transport.
-/// Portals on loopback are left out: other machines cannot reach them.
-fn registrations(portals: &[(Carrier, SocketAddr)]) -> Vec<Registration> {
-    let of = |carrier| registrations_over(carrier, portals);
-    [of(Carrier::Tcp), of(Carrier::Udp)].concat()
+/// What is registered of portals: one per version of IP, since rpcbind has one address per program,
+/// version and transport. Portals on loopback are left out: other machines cannot reach them.
+fn registrations(portals: &[(IpProtocol, SocketAddr)]) -> Vec<Registration> {
+    let of = |protocol| registrations_over(protocol, portals);
+    [of(IpProtocol::Tcp), of(IpProtocol::Udp)].concat()
 }
 
-fn registrations_over(carrier: Carrier, portals: &[(Carrier, SocketAddr)]) -> Vec<Registration> {
+fn registrations_over(
+    protocol: IpProtocol,
+    portals: &[(IpProtocol, SocketAddr)],
+) -> Vec<Registration> {
     let outside = portals.iter().filter_map(|&(over, portal)| {
-        (over == carrier && !portal.ip().is_loopback()).then_some(portal)
+        (over == protocol && !portal.ip().is_loopback()).then_some(portal)
     });
     // A TCP socket of all addresses of IPv6 serves those of IPv4, too.
     let both = outside.flat_map(|portal| {
-        let is_dual = carrier == Carrier::Tcp && portal.is_ipv6() && portal.ip().is_unspecified();
+        let is_dual =
+            protocol == IpProtocol::Tcp && portal.is_ipv6() && portal.ip().is_unspecified();
         let as_v4 = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), portal.port());
         [Some((false, portal)), is_dual.then_some((true, as_v4))]
     });
@@ -148,7 +154,7 @@ fn registrations_over(carrier: Carrier, portals: &[(Carrier, SocketAddr)]) -> Ve
     };
     let chosen = [best(false), best(true)].into_iter().flatten();
     chosen
-        .flat_map(|&(_, portal)| Registration::of_portal(carrier, portal))
+        .flat_map(|&(_, portal)| Registration::of_portal(protocol, portal))
         .collect()
 }
 

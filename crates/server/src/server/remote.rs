@@ -1,4 +1,5 @@
-//! Remote volumes, as far as the server itself is concerned: it must not serve its own disks to itself.
+//! Remote volumes, as far as the server itself is concerned: it must not serve its own disks to
+//! itself.
 
 use std::fmt;
 use std::sync::Weak;

@@ -1,5 +1,6 @@
-//! Tells clients of NLM that the server has restarted, so that they lock again (SM_NOTIFY). Clients are called one after the other,
-//! each call takes a bounded time, and one that does not answer is called again for a while.
+//! Tells clients of NLM that the server has restarted, so that they lock again (SM_NOTIFY). Clients
+//! are called one after the other, each call takes a bounded time, and one that does not answer is
+//! called again for a while.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,11 +16,12 @@ use crate::nfs::NfsClients;
 
 /// How long a round waits for the next one.
 const RETRY_AFTER: Duration = Duration::from_secs(10);
-/// How often a client is called: as long as Linux's sm-notify tries, 15 minutes. After the grace period its locks are lost, but it
-/// learns that.
+/// How often a client is called: as long as Linux's sm-notify tries, 15 minutes. After the grace
+/// period its locks are lost, but it learns that.
 const ROUNDS_MAX: u32 = 90;
 
-/// Sends notices in a thread of their own, which ends when all were sent or the clients' state is stopped.
+/// Sends notices in a thread of their own, which ends when all were sent or the clients' state is
+/// stopped.
 pub(super) fn send(notices: Vec<RestartNotice>, clients: Arc<NfsClients>) {
     let started = thread::Builder::new()
         .name("restart-notices".to_owned())
@@ -89,8 +91,8 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(20);
 
-    /// A client's portmapper and status monitor at one port. The first `failures` connections are closed. Sends what the
-    /// monitor was called with.
+    /// A client's portmapper and status monitor at one port. The first `failures` connections are
+    /// closed. Sends what the monitor was called with.
     fn client(failures: usize) -> (u16, Receiver<Vec<u8>>) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let port = listener.local_addr().expect("an address").port();

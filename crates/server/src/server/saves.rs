@@ -71,13 +71,13 @@ impl Server {
         })
     }
 
-    /// Begins to restore a volume that is offline, was never written to and is no member of another one:
-    /// to save `only` in the file `path`, or to any. The caller sets the volume online, and the loader
-    /// does the rest while hosts use it.
+    /// Begins to restore a volume that is offline, was never written to and is no member of another
+    /// one: to save `only` in the file `path`, or to any. The caller sets the volume online, and
+    /// the loader does the rest while hosts use it.
     ///
     /// # Errors
-    /// If the volume does not exist or cannot be restored, if a volume that holds it exists, or if the file
-    /// does not fit it, cannot be read or has a damaged header or index.
+    /// If the volume does not exist or cannot be restored, if a volume that holds it exists, or if
+    /// the file does not fit it, cannot be read or has a damaged header or index.
     pub fn begin_restore(
         &self,
         name: &VolumeName,
@@ -102,7 +102,8 @@ impl Server {
         Ok(())
     }
 
-    /// What the save of a volume could not give becomes zeros, where hosts have not written it since.
+    /// What the save of a volume could not give becomes zeros, where hosts have not written it
+    /// since.
     ///
     /// # Errors
     /// If the volume does not exist.

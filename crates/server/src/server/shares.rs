@@ -72,8 +72,9 @@ impl Server {
         self.insert_share(definition, Core::new_files)
     }
 
-    /// Creates a share that existed before a restart. If its directory cannot be served now, the share is unavailable:
-    /// its [`ShareInfo::problem`] says why, and [`retry_shares`](Self::retry_shares) tries again.
+    /// Creates a share that existed before a restart. If its directory cannot be served now, the
+    /// share is unavailable: its [`ShareInfo::problem`] says why, and
+    /// [`retry_shares`](Self::retry_shares) tries again.
     ///
     /// # Errors
     /// As [`create_share`](Self::create_share), except for those of its directory.
@@ -83,7 +84,8 @@ impl Server {
         })
     }
 
-    /// Tries again to open the directories of shares that are unavailable. Returns those that are available now.
+    /// Tries again to open the directories of shares that are unavailable. Returns those that are
+    /// available now.
     pub fn retry_shares(&self) -> Vec<ShareName> {
         let mut state = self.state();
         if state.check_running().is_err() {

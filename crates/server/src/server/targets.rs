@@ -215,8 +215,8 @@ impl Server {
         self.finish_turns()
     }
 
-    /// Removes a target. While it has sessions this fails, unless forced, which ends them. When this
-    /// returns, no command of theirs is executed any more.
+    /// Removes a target. While it has sessions this fails, unless forced, which ends them. When
+    /// this returns, no command of theirs is executed any more.
     pub fn remove_target(&self, name: &TargetName, force: Force) -> Result<(), ServerError> {
         let mut state = self.state();
         state.check_running()?;

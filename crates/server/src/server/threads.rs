@@ -50,7 +50,8 @@ impl ThreadTotals {
 }
 
 impl Server {
-    /// Every thread that drives connections: first the reactors, then RDMA threads by address, then those for UDP.
+    /// Every thread that drives connections: first the reactors, then RDMA threads by address, then
+    /// those for UDP.
     pub fn threads(&self) -> Vec<ThreadInfo> {
         let mut threads = self.shared.reactors.usage();
         threads.extend(self.shared.rdma.usage());
@@ -65,8 +66,8 @@ impl Server {
         threads.collect()
     }
 
-    /// What hosts did through all threads since the server started, including RDMA threads that have
-    /// ended.
+    /// What hosts did through all threads since the server started, including RDMA threads that
+    /// have ended.
     pub fn statistics(&self) -> IoStatistics {
         self.core().threads.sum()
     }

@@ -58,8 +58,8 @@ impl Server {
         })
     }
 
-    /// Removes a volume that was created a moment ago, because what it was created for has failed. A file that
-    /// was created for it is removed, too, if it is still empty.
+    /// Removes a volume that was created a moment ago, because what it was created for has failed.
+    /// A file that was created for it is removed, too, if it is still empty.
     ///
     /// # Errors
     /// Those of [`remove_volume`](Self::remove_volume) with force.
@@ -68,8 +68,9 @@ impl Server {
         self.remove_volume(name, Force::Yes)
     }
 
-    /// Creates a volume that an earlier run of the program had, with its identifiers. If what stores
-    /// its blocks cannot be opened, the volume exists all the same and says why it executes nothing.
+    /// Creates a volume that an earlier run of the program had, with its identifiers. If what
+    /// stores its blocks cannot be opened, the volume exists all the same and says why it executes
+    /// nothing.
     ///
     /// # Errors
     /// Those of [`create_volume_as`](Self::create_volume_as), except that.
@@ -128,8 +129,8 @@ impl Server {
         Arc::clone(&self.core().relay) as _
     }
 
-    /// A driver of a volume, for commands of the program itself. A command fails that takes longer than
-    /// `patience`.
+    /// A driver of a volume, for commands of the program itself. A command fails that takes longer
+    /// than `patience`.
     ///
     /// # Errors
     /// If the volume does not exist.
@@ -228,7 +229,8 @@ impl Server {
     /// Makes every block of a volume read as zeros and frees what it took.
     ///
     /// # Errors
-    /// If it cannot be erased, what stores its blocks fails, or memory for what its snapshots show could not be allocated.
+    /// If it cannot be erased, what stores its blocks fails, or memory for what its snapshots show
+    /// could not be allocated.
     pub fn erase_volume(&self, name: &VolumeName) -> Result<(), ServerError> {
         let volume = self.free_volume(name)?;
         let erased = volume.storage().erase();
@@ -284,8 +286,8 @@ impl Server {
         self.running_volume(name)
     }
 
-    /// Locks a volume against writes, or unlocks it, and notifies attached hosts. When this returns,
-    /// no write of theirs changes a locked volume any more.
+    /// Locks a volume against writes, or unlocks it, and notifies attached hosts. When this
+    /// returns, no write of theirs changes a locked volume any more.
     pub fn set_volume_lock(&self, name: &VolumeName, lock: WriteLock) -> Result<(), ServerError> {
         let state = self.state();
         state.check_running()?;
@@ -355,9 +357,10 @@ impl Server {
         Ok(())
     }
 
-    /// Removes a volume and its data, except for a file, which stays. While it is attached this fails, unless forced, which
-    /// detaches it everywhere. While snapshots or clones are made of it this always fails. What only
-    /// memory holds of it is flushed first; if that fails, the volume stays, unless forced.
+    /// Removes a volume and its data, except for a file, which stays. While it is attached this
+    /// fails, unless forced, which detaches it everywhere. While snapshots or clones are made of it
+    /// this always fails. What only memory holds of it is flushed first; if that fails, the volume
+    /// stays, unless forced.
     pub fn remove_volume(&self, name: &VolumeName, force: Force) -> Result<(), ServerError> {
         self.take_out(name, force, |volume| volume.remove())
     }

@@ -1,4 +1,5 @@
-//! The server over loopback, reached by hosts of BRP. Requirements are cited by their numbers in docs/brp.md.
+//! The server over loopback, reached by hosts of BRP. Requirements are cited by their numbers in
+//! docs/brp.md.
 
 #[path = "../fixture/mod.rs"]
 mod fixture;

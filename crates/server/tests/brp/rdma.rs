@@ -32,7 +32,8 @@ struct Peer {
 }
 
 impl Peer {
-    /// Asks for a connection; `None` if it is rejected. `reads` is how many RDMA READs it answers at once.
+    /// Asks for a connection; `None` if it is rejected. `reads` is how many RDMA READs it answers
+    /// at once.
     fn connect(to: SocketAddr, private_data: &[u8], reads: u8) -> Option<(Self, Vec<u8>)> {
         let mut soft = Soft::bind(&SoftOptions::at_ip(own_loopback().into())).expect("a free port");
         let config = QpConfig {
@@ -172,7 +173,8 @@ impl Peer {
         LoginReply::read_from_bytes(&self.message()).expect("128 bytes")
     }
 
-    /// Reads a block with each of the first `tags` tags, and returns how many messages have answered.
+    /// Reads a block with each of the first `tags` tags, and returns how many messages have
+    /// answered.
     fn burst(&mut self, tags: u16, sequence: u32) -> u16 {
         for tag in 0..tags {
             self.send(command(WireOperation::Read, tag, sequence, 0).as_bytes());
@@ -261,7 +263,8 @@ fn a_login_over_rdma_is_rejected_with_its_reason_and_the_connection_ends() {
     assert_eq!(denied, Err(CommandError::Brp(Status::Denied)));
 }
 
-/// BRP-9, BRP-10, BRP-15: peers that break the protocol are disconnected, and another host notices nothing.
+/// BRP-9, BRP-10, BRP-15: peers that break the protocol are disconnected, and another host notices
+/// nothing.
 #[test]
 fn hostile_peers_over_rdma_are_disconnected_and_disturb_nobody() {
     let fixture = Fixture::alone(Transport::BrpRdma);
@@ -292,7 +295,8 @@ fn hostile_peers_over_rdma_are_disconnected_and_disturb_nobody() {
     peer.send(many.as_bytes());
     peer.expect_fault(Violation::Length);
 
-    // Keys that open nothing end the queue pair, for reads and for writes. Meanwhile, the host's commands are timed.
+    // Keys that open nothing end the queue pair, for reads and for writes. Meanwhile, the host's
+    // commands are timed.
     let mut round_trip = || writes_and_reads(&mut queue, 8);
     let mut beside = Vec::new();
     for operation in [WireOperation::Read, WireOperation::Write] {
@@ -313,8 +317,8 @@ fn hostile_peers_over_rdma_are_disconnected_and_disturb_nobody() {
     assert!(reads(&mut queue, 5, 0, 2048), "nothing was written");
 }
 
-/// BRP-36, BRP-38, BRP-39: an adaptive target joins replies of a loaded session, and neither those of one that sends
-/// command after command, nor those of one that has not asked for it.
+/// BRP-36, BRP-38, BRP-39: an adaptive target joins replies of a loaded session, and neither those
+/// of one that sends command after command, nor those of one that has not asked for it.
 #[test]
 fn replies_over_rdma_are_joined_under_load_alone() {
     const TAGS: u16 = 64;

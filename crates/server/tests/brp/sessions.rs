@@ -2,8 +2,9 @@
 
 use super::*;
 
-/// BRP-30: every compare-and-write is executed once, although the server closes connections at any moment: each counts a
-/// block up from what the host has last seen, so one that were lost or executed twice would differ.
+/// BRP-30: every compare-and-write is executed once, although the server closes connections at any
+/// moment: each counts a block up from what the host has last seen, so one that were lost or
+/// executed twice would differ.
 #[test]
 fn a_counter_is_counted_up_once_for_each_command_while_connections_are_lost() {
     check_replays(Transport::Brp);
@@ -107,7 +108,8 @@ fn a_command_is_given_up_by_a_higher_number() {
     assert_eq!(second.read(0, 4, 4), [9; 512]);
 }
 
-/// BRP-32: a target keeps 64 sessions of a host that have no connection, and forgets the longest detached ones.
+/// BRP-32: a target keeps 64 sessions of a host that have no connection, and forgets the longest
+/// detached ones.
 #[test]
 fn detached_sessions_are_bounded_and_end_with_their_hold_time() {
     const KEPT: usize = 64;

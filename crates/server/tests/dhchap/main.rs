@@ -1,5 +1,5 @@
-//! NVMe hosts that have to prove a secret: our own host at our own portals, over TCP and over RDMA in
-//! software.
+//! NVMe hosts that have to prove a secret: our own host at our own portals, over TCP and over RDMA
+//! in software.
 
 mod changes;
 #[path = "../fixture/crowd.rs"]

@@ -95,8 +95,8 @@ fn file(server: &Server, folder: &Folder, volume: &str, size_bytes: u64) {
     create(server, volume, size_bytes, kind);
 }
 
-/// One volume of each kind that can be written, 2 MiB each, all of zeros; `far` is the URL of a disk.
-/// Returns the names.
+/// One volume of each kind that can be written, 2 MiB each, all of zeros; `far` is the URL of a
+/// disk. Returns the names.
 fn create_each_kind(server: &Server, folder: &Folder, far: String) -> Vec<&'static str> {
     for volume in ["ram", "restored", "origin"] {
         ram(server, volume, 2 * MIB);
@@ -153,7 +153,8 @@ fn create_each_kind(server: &Server, folder: &Folder, far: String) -> Vec<&'stat
     ]
 }
 
-/// Saves the volume `ram`, which holds `expected`, and restores another from that, while a host uses it.
+/// Saves the volume `ram`, which holds `expected`, and restores another from that, while a host
+/// uses it.
 fn restores<H: Host>(
     server: &Server,
     folder: &Folder,

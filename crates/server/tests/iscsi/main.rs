@@ -29,7 +29,8 @@ const LEN_BYTES: u64 = 512 * MIB;
 const FILL_BLOCKS: u32 = ((16 * MIB) >> 9) as u32;
 const FILLS: u32 = (LEN_BYTES >> 9) as u32 / FILL_BLOCKS;
 
-/// The times of another session's reads that are answered before `answers` commands have their responses.
+/// The times of another session's reads that are answered before `answers` commands have their
+/// responses.
 fn reads_beside(queue: &mut Queue, peer: &mut Peer, answers: usize) -> Vec<Duration> {
     let mut reads = Vec::new();
     for _ in 0..answers {
@@ -146,7 +147,8 @@ fn host_with_a_secret() -> HostDefinition {
     }
 }
 
-/// A login that ends with the challenge, which it returns, or before it if the portal refuses the connection.
+/// A login that ends with the challenge, which it returns, or before it if the portal refuses the
+/// connection.
 fn challenged(address: SocketAddr) -> (Peer, Vec<u8>) {
     let mut challenge = Vec::new();
     let mut peer = Peer::connect(address);

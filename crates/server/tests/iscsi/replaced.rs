@@ -1,5 +1,5 @@
-//! A thread is preempted in the middle of a write while another ends the write's session, aborts it, or takes its target
-//! away. Whatever promises that the write is over comes after it.
+//! A thread is preempted in the middle of a write while another ends the write's session, aborts
+//! it, or takes its target away. Whatever promises that the write is over comes after it.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
@@ -47,7 +47,8 @@ impl Fixture {
         fixture::offer(&server, OTHERS, "slow", HostPolicy::Local);
         let portal = fixture::portal(Transport::Iscsi, ([127, 0, 0, 1], 0));
         let address = server.add_portal(portal).expect("a free port").address;
-        // Each connection goes to the reactor with the fewest, the first of them to that of the portal.
+        // Each connection goes to the reactor with the fewest, the first of them to that of the
+        // portal.
         let [other, victim] =
             ["other", "victim"].map(|name| ready(Peer::log_in(address, name, "")));
         Self {
@@ -67,7 +68,8 @@ impl Fixture {
         wait_until(|| self.volume.volume().is_stopped());
     }
 
-    /// Asserts that `peer` is answered only once the victim's write is over; then whatever it writes stays.
+    /// Asserts that `peer` is answered only once the victim's write is over; then whatever it
+    /// writes stays.
     fn assert_answered_after(&self, peer: &Peer) {
         thread::sleep(MOMENT);
         assert!(!peer.has_answer(), "a thread is about to write");

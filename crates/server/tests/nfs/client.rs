@@ -259,8 +259,8 @@ impl Client {
         }
     }
 
-    /// Writes all of `data`, to be stable at once. Returns the write verifier. A call of which only a
-    /// part was written is followed by another one.
+    /// Writes all of `data`, to be stable at once. Returns the write verifier. A call of which only
+    /// a part was written is followed by another one.
     pub fn write(&mut self, file: &[u8], offset: u64, data: &[u8]) -> Result<Vec<u8>, u32> {
         let len = data.len() as u32;
         let arguments = Arguments::default()

@@ -161,7 +161,8 @@ fn whoever_may_use_no_share_is_told_so_in_few_bytes() {
     assert_eq!(used(Transport::NfsUdp), 1);
 }
 
-/// One that may use the share and one that may not send as fast as they can. The client beside them has to send few calls again.
+/// One that may use the share and one that may not send as fast as they can. The client beside them
+/// has to send few calls again.
 #[test]
 fn floods_do_not_hold_up_a_client() {
     let it = Fixture::new(256 * MIB);

@@ -187,7 +187,8 @@ fn handles_are_of_their_share_and_of_one_life_of_a_file() {
     // A file that others have moved keeps its handle.
     fs::create_dir(first.0.join("below")).expect("a directory");
     fs::rename(first.0.join("file"), first.0.join("below/moved")).expect("moved");
-    // The search for the removed one, if nothing has its number, may just have ended: then there is a pause.
+    // The search for the removed one, if nothing has its number, may just have ended: then there is
+    // a pause.
     let mut moved = client.read(&later, 0, 100);
     for _ in 0..SEARCH_TRIES_MAX {
         if moved != Err(TRY_LATER) {

@@ -110,8 +110,8 @@ impl Holder {
         }
     }
 
-    /// Calls operations behind a SEQUENCE. Returns the status of the last one that was executed, and the state ID in its
-    /// result if it is `number` and has succeeded.
+    /// Calls operations behind a SEQUENCE. Returns the status of the last one that was executed,
+    /// and the state ID in its result if it is `number` and has succeeded.
     fn call(&mut self, count: u32, operations: &Arguments, number: u32) -> (u32, Vec<u8>) {
         self.sequence += 1;
         let arguments = sequenced(&self.session, (0, self.sequence, 0), operations);

@@ -33,8 +33,8 @@ struct Fixture {
 }
 
 impl Fixture {
-    /// A server with a portal on loopback and the share `db`, which any port and user may use, beside a
-    /// target that any host may use.
+    /// A server with a portal on loopback and the share `db`, which any port and user may use,
+    /// beside a target that any host may use.
     fn new(memory_bytes: u64) -> Self {
         Self::start(fixture::config(1, memory_bytes))
     }

@@ -1,5 +1,5 @@
-//! BRP over TCP or RDMA: a session that goes on after a cut. Its host sends commands again that are unanswered, and the
-//! target's record decides whether they are executed.
+//! BRP over TCP or RDMA: a session that goes on after a cut. Its host sends commands again that are
+//! unanswered, and the target's record decides whether they are executed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -21,7 +21,7 @@ const READS: u8 = 0x40;
 const WRITES: u8 = 0x20;
 
 pub(crate) struct IserPath {
-    bed: IserBed,
+    fixture: IserBed,
     initiator: IserInitiator,
     buffers: Vec<Vec<u8>>,
     /// Messages in flight to the target.
@@ -31,20 +31,20 @@ pub(crate) struct IserPath {
 impl IserPath {
     pub(crate) fn new(target: &TestTarget, now: Instant, host: u64) -> Self {
         // Nothing is invalidated, so that the memory stays until its command has ended.
-        let mut bed = IserBed::new(target, &[], TargetConfig::default());
-        bed.now = now;
+        let mut fixture = IserBed::new(target, &[], TargetConfig::default());
+        fixture.now = now;
         let initiator = IserInitiator::default();
         let name = format!("iqn.2026-11.com.example:host{host}");
         let mut keys = IserInitiator::KEYS;
         keys[0].1 = &name;
         let login = initiator.login(&keys);
-        bed.send(&login).expect("a sensible login");
-        let answer = bed.inbox.pop_front().expect("the login is answered");
+        fixture.send(&login).expect("a sensible login");
+        let answer = fixture.inbox.pop_front().expect("the login is answered");
         assert_eq!(answer.bhs.specific_20[16], 0, "the login succeeds");
-        bed.backend.clear_attention();
-        bed.holds_reads = true;
+        fixture.backend.clear_attention();
+        fixture.holds_reads = true;
         Self {
-            bed,
+            fixture,
             initiator,
             buffers: vec![vec![0; SLOT_BYTES]; usize::from(DEPTH)],
             outbox: VecDeque::new(),
@@ -69,13 +69,13 @@ impl Path for IserPath {
             Transfer::None => (FINAL, (None, None)),
             Transfer::ToHost(range) => {
                 let bytes = vec![0; range.len_bytes as usize];
-                self.bed.memory.push((stag, 0, bytes));
+                self.fixture.memory.push((stag, 0, bytes));
                 (FINAL | READS, (None, Some(tag)))
             }
             Transfer::ToTarget(range) => {
                 let buffer = &self.buffers[usize::from(key)];
                 let bytes = buffer[..range.len_bytes as usize].to_vec();
-                self.bed.memory.push((stag, 0, bytes));
+                self.fixture.memory.push((stag, 0, bytes));
                 (FINAL | WRITES, (Some(tag), None))
             }
         };
@@ -89,12 +89,12 @@ impl Path for IserPath {
 
     fn take_done(&mut self) -> Vec<Done> {
         let mut done = Vec::new();
-        while let Some(answer) = self.bed.inbox.pop_front() {
+        while let Some(answer) = self.fixture.inbox.pop_front() {
             let stag = answer.bhs.itt.get();
             let key = (stag - 1) as u16;
-            let at = self.bed.memory.iter().position(|(of, ..)| *of == stag);
+            let at = self.fixture.memory.iter().position(|(of, ..)| *of == stag);
             if let Some(at) = at {
-                let (_, _, bytes) = self.bed.memory.remove(at);
+                let (_, _, bytes) = self.fixture.memory.remove(at);
                 self.buffers[usize::from(key)][..bytes.len()].copy_from_slice(&bytes);
             }
             done.push(Done {
@@ -113,30 +113,30 @@ impl Path for IserPath {
     }
 
     fn shuffle(&mut self, now: Instant, rng: &mut SmallRng) {
-        let bed = &mut self.bed;
-        bed.now = now;
-        if bed.session.poll_timeout().is_some_and(|due| due <= now) {
-            let result = bed.session.handle_timeout(now, &mut bed.backend);
+        let fixture = &mut self.fixture;
+        fixture.now = now;
+        if fixture.session.poll_timeout().is_some_and(|due| due <= now) {
+            let result = fixture.session.handle_timeout(now, &mut fixture.backend);
             result.expect("nothing is late in this world");
         }
         let moved = if rng.random_bool(0.5) {
             let message = self.outbox.pop_front();
-            message.map_or(Ok(()), |message| self.bed.send(&message))
+            message.map_or(Ok(()), |message| self.fixture.send(&message))
         } else {
-            self.bed.finish_read().and_then(|()| self.bed.run())
+            self.fixture.finish_read().and_then(|()| self.fixture.run())
         };
         moved.expect("our initiator keeps to the protocol");
-        assert_eq!(self.bed.refused, [], "only what was named is reached");
+        assert_eq!(self.fixture.refused, [], "only what was named is reached");
     }
 
     fn complete(&mut self, now: Instant, completion: Completion) {
-        self.bed.now = now;
-        self.bed.complete(completion);
+        self.fixture.now = now;
+        self.fixture.complete(completion);
     }
 
     fn cut(&mut self, now: Instant) -> AfterCut {
-        let bed = &mut self.bed;
-        bed.session.handle_close(now, &mut bed.backend);
+        let fixture = &mut self.fixture;
+        fixture.session.handle_close(now, &mut fixture.backend);
         AfterCut::Ended
     }
 }

@@ -217,7 +217,8 @@ impl Pairs {
         self.0.insert(key, None);
     }
 
-    /// The request of which a command has ended, unless it is half of a pair whose other half has not.
+    /// The request of which a command has ended, unless it is half of a pair whose other half has
+    /// not.
     pub(super) fn end(&mut self, id: u16, status: Status) -> Option<Done> {
         let key = id % DEPTH;
         let is_miscompare = status.code() == Some(StatusCode::CompareFailure);

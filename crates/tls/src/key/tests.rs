@@ -74,8 +74,8 @@ fn identities_and_keys_are_those_of_libnvme() {
 
 #[test]
 fn generated_keys_differ_from_configured_ones_by_a_letter() {
-    // What Linux's nvme_auth_generate_digest and nvme_auth_derive_tls_psk compute of a generated key is what
-    // libnvme computes of a retained one.
+    // What Linux's nvme_auth_generate_digest and nvme_auth_derive_tls_psk compute of a generated
+    // key is what libnvme computes of a retained one.
     for (text, row) in [(0, 4), (3, 7)] {
         let configured: Key = TEXTS[text].parse().expect("a key");
         let key = Key::generated(&configured.bytes).expect("a key");
@@ -104,8 +104,8 @@ fn generated_keys_differ_from_configured_ones_by_a_letter() {
 
 /// Text, and what the identity of version 1 ends with by each derivation, as
 /// `nvme check-tls-key --identity=1 --hostnqn=nqn.2014-08.org.example:host --subsysnqn=nqn.2014-08.org.example:test`
-/// prints it: nvme-cli 2.16 as specified, and nvme-cli 2.13 the earlier way, as 2.16 with --compat. The texts are
-/// those of `nvme gen-tls-key --secret=…` of both.
+/// prints it: nvme-cli 2.16 as specified, and nvme-cli 2.13 the earlier way, as 2.16 with --compat.
+/// The texts are those of `nvme gen-tls-key --secret=…` of both.
 const PRINTED: [(&str, Suite, &str, &str); 2] = [
     (
         "NVMeTLSkey-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:",
@@ -141,8 +141,8 @@ fn identities_are_those_that_nvme_cli_prints() {
     }
 }
 
-/// Generated key, digest and pre-shared key, as drivers/nvme/common/tests/auth_kunit.c of Linux 7.1 has
-/// them for the names `hostnqn` and `subsysnqn`.
+/// Generated key, digest and pre-shared key, as drivers/nvme/common/tests/auth_kunit.c of Linux 7.1
+/// has them for the names `hostnqn` and `subsysnqn`.
 const OF_LINUX: [(&str, &str, &str); 2] = [
     (
         "1733c59fa7f48fcf37f5f26fc4ff0268ad4f78e030f4f3b0bfd1d47e7bb1447a",

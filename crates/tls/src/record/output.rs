@@ -15,8 +15,8 @@ const SPARES_MAX: usize = 4;
 /// Records that are being filled. The caller puts at most [`Output::CONTENTS_MAX_BYTES`] into them.
 #[derive(Default)]
 pub struct Output {
-    /// Empty before the first use. It is never cleared, since that would cost as much as a copy: what lies
-    /// behind `filled` was sent, encrypted, by some connection.
+    /// Empty before the first use. It is never cleared, since that would cost as much as a copy:
+    /// what lies behind `filled` was sent, encrypted, by some connection.
     bytes: Vec<u8>,
     filled: usize,
     /// Where the record that is being filled begins.

@@ -14,12 +14,12 @@ use crate::{DriveError, Driver, ManagedVolume, Origin, Relay, create, create_com
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-struct Bed {
+struct Fixture {
     platform: Platform,
     slow: Arc<dyn ManagedVolume>,
 }
 
-impl Bed {
+impl Fixture {
     fn new(kind: VolumeKind) -> Self {
         let platform = Platform {
             budget: Arc::new(Budget::new(64 * MIB)),
@@ -91,8 +91,8 @@ fn counts(volume: &Arc<dyn ManagedVolume>) -> CacheStatistics {
 
 #[test]
 fn settings_that_make_no_sense_are_refused_and_take_nothing() {
-    let bed = Bed::ram();
-    let before = bed.platform.budget.used_bytes();
+    let fixture = Fixture::ram();
+    let before = fixture.platform.budget.used_bytes();
     let through = CacheMode::WriteThrough;
     let block = CacheSettings {
         block: ByteSize(5000),
@@ -109,39 +109,39 @@ fn settings_that_make_no_sense_are_refused_and_take_nothing() {
             "larger than the volume of 4 MiB behind it",
         ),
     ] {
-        let told = bed.try_cache(wrong).expect_err("refused").to_string();
+        let told = fixture.try_cache(wrong).expect_err("refused").to_string();
         assert!(told.contains(hint), "{told}");
     }
-    let full = bed
+    let full = fixture
         .platform
         .budget
-        .reserve(bed.platform.budget.free_bytes() - MIB);
+        .reserve(fixture.platform.budget.free_bytes() - MIB);
     assert!(matches!(
-        bed.try_cache(settings(2 * MIB, through)),
+        fixture.try_cache(settings(2 * MIB, through)),
         Err(VolumeError::Memory(_))
     ));
     drop(full);
-    assert_eq!(bed.platform.budget.used_bytes(), before);
+    assert_eq!(fixture.platform.budget.used_bytes(), before);
 }
 
 #[test]
 fn a_second_read_is_a_hit_and_a_delay_is_that_of_the_slower_volume_alone() {
-    let bed = Bed::ram();
+    let fixture = Fixture::ram();
     let latency = Latency {
         read: Duration::from_millis(40),
         ..Latency::default()
     };
-    bed.slow.controls().set_filters(FilterSpec {
+    fixture.slow.controls().set_filters(FilterSpec {
         delay: Some(Delay {
             latency,
             bytes_per_second: None,
         }),
         ..FilterSpec::default()
     });
-    let cache = bed.cache(CacheMode::WriteThrough);
+    let cache = fixture.cache(CacheMode::WriteThrough);
     for is_hit in [false, true] {
         let start = Instant::now();
-        bed.read(&cache, 8, 8);
+        fixture.read(&cache, 8, 8);
         assert_eq!(start.elapsed() < latency.read, is_hit);
     }
     assert_eq!(
@@ -166,11 +166,11 @@ fn fail_writes(volume: &Arc<dyn ManagedVolume>) {
 
 #[test]
 fn a_cache_that_cannot_flush_keeps_what_was_written() {
-    let bed = Bed::ram();
-    let cache = bed.cache(CacheMode::WriteBack);
-    fail_writes(&bed.slow);
+    let fixture = Fixture::ram();
+    let cache = fixture.cache(CacheMode::WriteBack);
+    fail_writes(&fixture.slow);
     let data = [7; 4096];
-    let mut driver = bed.driver(&cache);
+    let mut driver = fixture.driver(&cache);
     let written = driver.write(extent(8, 8), &data, Persistence::Volatile);
     written.expect("it is in the cache");
     let durable = driver.write(extent(16, 8), &data, Persistence::Durable);
@@ -179,18 +179,18 @@ fn a_cache_that_cannot_flush_keeps_what_was_written() {
         cache.storage().flush(),
         Err(VolumeError::Unflushed(Status::WriteError))
     ));
-    assert_eq!(bed.read(&cache, 8, 8), data);
-    bed.slow.controls().set_filters(FilterSpec::default());
+    assert_eq!(fixture.read(&cache, 8, 8), data);
+    fixture.slow.controls().set_filters(FilterSpec::default());
     cache.storage().flush().expect("the volume works again");
-    assert_eq!(bed.read(&bed.slow, 8, 8), data);
+    assert_eq!(fixture.read(&fixture.slow, 8, 8), data);
     assert_eq!(counts(&cache).dirty_bytes, 0);
 }
 
 #[test]
 fn the_background_writes_what_is_dirty() {
-    let bed = Bed::ram();
-    let cache = bed.cache(CacheMode::WriteBack);
-    let mut driver = bed.driver(&cache);
+    let fixture = Fixture::ram();
+    let cache = fixture.cache(CacheMode::WriteBack);
+    let mut driver = fixture.driver(&cache);
     for lba in [80, 8, 800] {
         let written = driver.write(extent(lba, 8), &[9; 4096], Persistence::Volatile);
         written.expect("it works");
@@ -201,15 +201,15 @@ fn the_background_writes_what_is_dirty() {
         std::thread::sleep(Duration::from_millis(10));
     }
     assert_eq!(counts(&cache).write_backs, 3);
-    assert_eq!(bed.read(&bed.slow, 800, 8), [9; 4096]);
+    assert_eq!(fixture.read(&fixture.slow, 800, 8), [9; 4096]);
 }
 
 #[test]
 fn removal_and_a_change_of_mode_flush_and_the_slower_volume_is_whole() {
     for removes in [true, false] {
-        let bed = Bed::ram();
-        let cache = bed.cache(CacheMode::WriteBack);
-        let mut driver = bed.driver(&cache);
+        let fixture = Fixture::ram();
+        let cache = fixture.cache(CacheMode::WriteBack);
+        let mut driver = fixture.driver(&cache);
         let written = driver.write(extent(0, 64), &vec![5; 64 * 512], Persistence::Volatile);
         written.expect("it works");
         if removes {
@@ -220,22 +220,22 @@ fn removal_and_a_change_of_mode_flush_and_the_slower_volume_is_whole() {
                 .expect("fits");
             assert_eq!(set.settings(), settings(2 * MIB, CacheMode::WriteThrough));
         }
-        assert_eq!(bed.read(&bed.slow, 0, 64), vec![5; 64 * 512]);
+        assert_eq!(fixture.read(&fixture.slow, 0, 64), vec![5; 64 * 512]);
     }
 }
 
 #[test]
 fn a_cache_that_cannot_flush_keeps_its_settings() {
-    let bed = Bed::ram();
-    let cache = bed.cache(CacheMode::WriteBack);
+    let fixture = Fixture::ram();
+    let cache = fixture.cache(CacheMode::WriteBack);
     let set = cache.storage().cache().expect("a cache");
     let before = settings(2 * MIB, CacheMode::WriteBack);
     set.set(before).expect("fits");
-    fail_writes(&bed.slow);
-    let mut driver = bed.driver(&cache);
+    fail_writes(&fixture.slow);
+    let mut driver = fixture.driver(&cache);
     let written = driver.write(extent(8, 8), &[7; 4096], Persistence::Volatile);
     written.expect("it is in the cache");
-    let used_bytes = bed.platform.budget.used_bytes();
+    let used_bytes = fixture.platform.budget.used_bytes();
     for wanted in [
         settings(MIB, CacheMode::WriteBack),
         settings(3 * MIB, CacheMode::WriteThrough),
@@ -243,11 +243,11 @@ fn a_cache_that_cannot_flush_keeps_its_settings() {
         let told = set.set(wanted);
         assert!(matches!(told, Err(VolumeError::Unflushed(_))), "{told:?}");
         assert_eq!(set.settings(), before);
-        assert_eq!(bed.platform.budget.used_bytes(), used_bytes);
+        assert_eq!(fixture.platform.budget.used_bytes(), used_bytes);
     }
-    bed.slow.controls().set_filters(FilterSpec::default());
+    fixture.slow.controls().set_filters(FilterSpec::default());
     set.set(settings(MIB, CacheMode::WriteBack)).expect("works");
-    assert_eq!(bed.read(&bed.slow, 8, 8), [7; 4096]);
+    assert_eq!(fixture.read(&fixture.slow, 8, 8), [7; 4096]);
 }
 
 /// Fills so many blocks from the start on by writes that need not be durable.
@@ -262,7 +262,8 @@ fn dirty_blocks(driver: &mut Driver, blocks: u64, fill: u8) {
     }
 }
 
-/// Fills all but the last of these blocks, each sixteenth write a durable one, and reads what it wrote.
+/// Fills all but the last of these blocks, each sixteenth write a durable one, and reads what it
+/// wrote.
 fn fill_and_check(driver: &mut Driver, first: u64, blocks: u64, fill: u8) {
     for step in (0..blocks - 16).step_by(16) {
         let at = extent(first + step, 16);
@@ -294,10 +295,10 @@ fn a_cache_grows_and_shrinks_while_it_is_used_and_what_it_gives_back_is_free() {
     // Each writer has a part of its own. All parts are larger than the smallest cache.
     let blocks = 8192 / WRITERS;
     // It takes no memory later.
-    let bed = Bed::new(VolumeKind::Ram {
+    let fixture = Fixture::new(VolumeKind::Ram {
         provision: Provision::Thick,
     });
-    let cache = bed.cache(CacheMode::WriteBack);
+    let cache = fixture.cache(CacheMode::WriteBack);
     let is_over = std::sync::atomic::AtomicBool::new(false);
     let set = |size, mode| {
         let cache = cache.storage().cache().expect("a cache");
@@ -305,17 +306,17 @@ fn a_cache_grows_and_shrinks_while_it_is_used_and_what_it_gives_back_is_free() {
     };
     let free_bytes = |size| {
         set(size, CacheMode::WriteBack);
-        bed.platform.budget.free_bytes()
+        fixture.platform.budget.free_bytes()
     };
     // The bookkeeping of the largest cache stays.
     free_bytes(4 * MIB);
     let free_of_smallest = free_bytes(MIB);
     std::thread::scope(|scope| {
-        let (bed, cache, is_over) = (&bed, &cache, &is_over);
+        let (fixture, cache, is_over) = (&fixture, &cache, &is_over);
         let writers: Vec<_> = (0..WRITERS)
             .map(|writer| {
                 scope.spawn(move || {
-                    let mut driver = bed.driver(cache);
+                    let mut driver = fixture.driver(cache);
                     for round in 1..=ROUNDS {
                         fill_and_check(&mut driver, writer * blocks, blocks, round);
                     }
@@ -339,20 +340,20 @@ fn a_cache_grows_and_shrinks_while_it_is_used_and_what_it_gives_back_is_free() {
         assert!(changer.join().expect("it works") > 4, "under way meanwhile");
     });
     free_bytes(4 * MIB);
-    dirty_blocks(&mut bed.driver(&cache), 4096, 9);
+    dirty_blocks(&mut fixture.driver(&cache), 4096, 9);
     let free_bytes = free_bytes(MIB);
     // A few frames are kept for commands, with their bookkeeping.
     assert!(free_bytes > free_of_smallest - MIB, "dirty blocks, too");
     assert!(counts(&cache).resident_bytes <= MIB);
-    assert_eq!(bed.read(&bed.slow, 0, 4096), vec![9; 4096 * 512]);
-    let last = bed.read(&cache, 2 * blocks, blocks - 16);
+    assert_eq!(fixture.read(&fixture.slow, 0, 4096), vec![9; 4096 * 512]);
+    let last = fixture.read(&cache, 2 * blocks, blocks - 16);
     assert!(last.chunks(512).all(|block| block == [ROUNDS; 512]));
 }
 
 #[test]
 fn a_cache_that_is_added_to_a_volume_without_one_is_written_durably() {
-    let bed = Bed::ram();
-    let first = Bed::ram();
+    let fixture = Fixture::ram();
+    let first = Fixture::ram();
     let linear = VolumeSpec {
         kind: VolumeKind::Linear {
             members: vec!["first".to_owned()],
@@ -364,58 +365,58 @@ fn a_cache_that_is_added_to_a_volume_without_one_is_written_durably() {
         volume: Arc::clone(volume),
     };
     let members = vec![member("first", &first.slow)];
-    let linear = create_composite(&linear, members, Origin::New, &bed.platform).expect("fits");
-    let cache = bed.cache(CacheMode::WriteBack);
+    let linear = create_composite(&linear, members, Origin::New, &fixture.platform).expect("fits");
+    let cache = fixture.cache(CacheMode::WriteBack);
     let extendable = linear.storage().extendable().expect("linear");
     extendable
         .add_member(member("cache", &cache))
         .expect("of any kind");
     assert_eq!(linear.write_cache(), WriteCache::Absent, "hosts know it so");
-    let mut driver = bed.driver(&linear);
+    let mut driver = fixture.driver(&linear);
     let data = [7; 4096];
     // Across both, and not flushed.
     let at = extent(8192 - 4, 8);
     let written = driver.write(at, &data, Persistence::Volatile);
     written.expect("it works");
-    assert_eq!(bed.read(&bed.slow, 0, 4), data[..2048]);
+    assert_eq!(fixture.read(&fixture.slow, 0, 4), data[..2048]);
     let zeroed = driver.write_zeroes(at, Unmap::Allowed);
     zeroed.expect("it works");
-    assert_eq!(bed.read(&bed.slow, 0, 4), [0; 2048]);
+    assert_eq!(fixture.read(&fixture.slow, 0, 4), [0; 2048]);
     assert_eq!(counts(&cache).dirty_bytes, 0);
 }
 
 /// Hosts were told of no write cache when the mirror was one of memory.
 #[test]
 fn a_cache_that_replaces_a_member_of_a_mirror_of_memory_is_written_durably() {
-    let bed = Bed::ram();
-    let others = [Bed::ram(), Bed::ram()];
+    let fixture = Fixture::ram();
+    let others = [Fixture::ram(), Fixture::ram()];
     let spec = VolumeSpec {
         kind: VolumeKind::Mirror {
             members: vec!["a".to_owned(), "b".to_owned()],
             resync_rate: None,
         },
-        ..bed.slow.storage().spec()
+        ..fixture.slow.storage().spec()
     };
     let member = |name: &str, volume: &Arc<dyn ManagedVolume>| Member {
         name: name.to_owned(),
         volume: Arc::clone(volume),
     };
     let members = vec![member("a", &others[0].slow), member("b", &others[1].slow)];
-    let mirror = create_composite(&spec, members, Origin::New, &bed.platform).expect("fits");
-    let cache = bed.cache(CacheMode::WriteBack);
+    let mirror = create_composite(&spec, members, Origin::New, &fixture.platform).expect("fits");
+    let cache = fixture.cache(CacheMode::WriteBack);
     let mirroring = mirror.storage().mirror().expect("it is one");
     let replaced = mirroring.replace_member("b", member("cache", &cache));
     replaced.expect("of any kind");
     assert_eq!(mirror.write_cache(), WriteCache::Absent, "hosts know it so");
-    let mut driver = bed.driver(&mirror);
+    let mut driver = fixture.driver(&mirror);
     let data = [7; 4096];
     let at = extent(100, 8);
     let written = driver.write(at, &data, Persistence::Volatile);
     written.expect("it works");
-    assert_eq!(bed.read(&bed.slow, 100, 8), data);
+    assert_eq!(fixture.read(&fixture.slow, 100, 8), data);
     let zeroed = driver.write_zeroes(at, Unmap::Allowed);
     zeroed.expect("it works");
-    assert_eq!(bed.read(&bed.slow, 100, 8), [0; 4096]);
+    assert_eq!(fixture.read(&fixture.slow, 100, 8), [0; 4096]);
 }
 
 #[derive(Clone, Debug)]
@@ -446,16 +447,16 @@ fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
-/// Plays actions on a cache of `bed`, and compares cache and slower volume with a vector.
-fn play(bed: &Bed, actions: Vec<Action>) {
-    let cache = bed.cache(CacheMode::WriteBack);
-    let mut driver = bed.driver(&cache);
+/// Plays actions on a cache of `fixture`, and compares cache and slower volume with a vector.
+fn play(fixture: &Fixture, actions: Vec<Action>) {
+    let cache = fixture.cache(CacheMode::WriteBack);
+    let mut driver = fixture.driver(&cache);
     let mut model = vec![0; 4 * MIB as usize];
     let bytes = |lba: u64, blocks: u64| lba as usize * 512..(lba + blocks) as usize * 512;
     for action in actions {
         match action {
             Action::Read(lba, blocks) => {
-                assert!(bed.read(&cache, lba, blocks) == model[bytes(lba, blocks)]);
+                assert!(fixture.read(&cache, lba, blocks) == model[bytes(lba, blocks)]);
             }
             Action::Write(lba, blocks, byte, how) => {
                 model[bytes(lba, blocks)].fill(byte);
@@ -464,7 +465,7 @@ fn play(bed: &Bed, actions: Vec<Action>) {
                     .write(extent(lba, blocks), &data, how)
                     .expect("it works");
                 if how == Persistence::Durable {
-                    assert!(bed.read(&bed.slow, lba, blocks) == data);
+                    assert!(fixture.read(&fixture.slow, lba, blocks) == data);
                 }
             }
             Action::Zero(lba, blocks) => {
@@ -474,7 +475,7 @@ fn play(bed: &Bed, actions: Vec<Action>) {
             }
             Action::Flush => {
                 driver.flush().expect("it works");
-                assert!(bed.read(&bed.slow, 0, 8192) == model);
+                assert!(fixture.read(&fixture.slow, 0, 8192) == model);
             }
             Action::Set(size, mode) => {
                 let set = cache.storage().cache().expect("a cache");
@@ -482,9 +483,9 @@ fn play(bed: &Bed, actions: Vec<Action>) {
             }
         }
     }
-    assert!(bed.read(&cache, 0, 8192) == model);
+    assert!(fixture.read(&cache, 0, 8192) == model);
     cache.remove();
-    assert!(bed.read(&bed.slow, 0, 8192) == model);
+    assert!(fixture.read(&fixture.slow, 0, 8192) == model);
 }
 
 proptest! {
@@ -494,7 +495,7 @@ proptest! {
     fn a_cache_over_ram_does_what_a_vector_does(
         actions in proptest::collection::vec(action(), 1..150),
     ) {
-        play(&Bed::ram(), actions);
+        play(&Fixture::ram(), actions);
     }
 
     #[test]
@@ -506,8 +507,8 @@ proptest! {
             path: folder.join("disk"),
             provision: Provision::Thin,
         };
-        let bed = Bed::new(kind);
-        play(&bed, actions);
-        bed.slow.remove();
+        let fixture = Fixture::new(kind);
+        play(&fixture, actions);
+        fixture.slow.remove();
     }
 }

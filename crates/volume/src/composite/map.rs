@@ -147,8 +147,8 @@ impl Map {
         })
     }
 
-    /// The first member that an extent touches, how many in turn it touches at most, and how many there
-    /// are.
+    /// The first member that an extent touches, how many in turn it touches at most, and how many
+    /// there are.
     fn touched(&self, extent: Extent) -> (usize, usize, usize) {
         let Some(last) = extent.blocks.0.checked_sub(1) else {
             return (0, 0, 1);

@@ -1,5 +1,5 @@
-//! What commands hold on the members of a composite while they wait: one command above, a lease on each
-//! member that grants one below.
+//! What commands hold on the members of a composite while they wait: one command above, a lease on
+//! each member that grants one below.
 //!
 //! ```text
 //!  command ── ticket ──► Shares: slot ─┬─ ticket of member 0 ──► done ─┐
@@ -74,8 +74,9 @@ impl Shares {
         })
     }
 
-    /// Has a command admitted by members. `each_part` calls its argument for the part of each member. A read of
-    /// a member whose memory cannot be pinned gets a lease in any case, so that sessions copy its data.
+    /// Has a command admitted by members. `each_part` calls its argument for the part of each
+    /// member. A read of a member whose memory cannot be pinned gets a lease in any case, so that
+    /// sessions copy its data.
     pub(super) fn admit(
         &self,
         members: &Members,

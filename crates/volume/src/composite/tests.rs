@@ -1,5 +1,5 @@
-//! Linear and striped volumes against a vector, over members in memory and members that answer late, in
-//! any order and with failures.
+//! Linear and striped volumes against a vector, over members in memory and members that answer
+//! late, in any order and with failures.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -51,7 +51,7 @@ struct Outstanding {
 }
 
 /// A composite, what its members and its sessions see, and a model.
-struct Bed {
+struct Fixture {
     relay: Arc<Relay>,
     reports: Arc<Reports>,
     volume: Arc<dyn ManagedVolume>,
@@ -113,9 +113,9 @@ fn create(
     create_composite(&spec, members, Origin::New, &platform)
 }
 
-impl Bed {
-    /// Of members of which the bits of `late_set` answer late. A linear volume gets those after the first
-    /// `begun` later.
+impl Fixture {
+    /// Of members of which the bits of `late_set` answer late. A linear volume gets those after the
+    /// first `begun` later.
     fn new(kind: VolumeKind, late_set: u8, begun: usize) -> Self {
         let reports = Arc::<Reports>::default();
         let relay = Relay::new(Arc::clone(&reports) as _);
@@ -403,15 +403,15 @@ proptest! {
         begun in 1_usize..4,
         steps in steps(),
     ) {
-        let mut bed = Bed::new(kind, late_set, begun);
+        let mut fixture = Fixture::new(kind, late_set, begun);
         for step in steps {
             match step {
-                Step::Begin(work, at, blocks) => bed.begin(work, at, blocks),
-                Step::Complete(which, what, is_ok) => bed.complete(which, what, is_ok),
-                Step::Grow => bed.grow(),
+                Step::Begin(work, at, blocks) => fixture.begin(work, at, blocks),
+                Step::Complete(which, what, is_ok) => fixture.complete(which, what, is_ok),
+                Step::Grow => fixture.grow(),
             }
         }
-        bed.finish();
+        fixture.finish();
     }
 }
 

@@ -11,12 +11,12 @@ const BLOCKS: u64 = 64;
 const LONG: Duration = Duration::from_secs(30);
 
 /// A late volume whose steps a thread completes, and a driver of it.
-struct Bed {
+struct Fixture {
     relay: Arc<Relay>,
     late: Arc<Managed<LateVolume>>,
 }
 
-impl Bed {
+impl Fixture {
     fn new() -> Self {
         Self {
             relay: Relay::new(Arc::new(Reports::default())),
@@ -66,31 +66,32 @@ fn commands_wait_for_every_step_of_their_volume() {
         Lateness::Filling,
         Lateness::Both,
     ] {
-        let bed = Bed::new();
-        bed.late.volume().set_lateness(lateness);
-        let mut driver = bed.driver(LONG);
+        let fixture = Fixture::new();
+        fixture.late.volume().set_lateness(lateness);
+        let mut driver = fixture.driver(LONG);
         let two = extent(3, 2);
         let mut read = [0; 1024];
-        bed.while_answering(
-            |_| Ok(()),
-            || {
-                driver.write(two, &[7; 1024], Persistence::Durable)?;
-                driver.write_zeroes(extent(4, 1), Unmap::Allowed)?;
-                driver.flush()?;
-                driver.read(two, &mut read)
-            },
-        )
-        .expect("no failures");
+        fixture
+            .while_answering(
+                |_| Ok(()),
+                || {
+                    driver.write(two, &[7; 1024], Persistence::Durable)?;
+                    driver.write_zeroes(extent(4, 1), Unmap::Allowed)?;
+                    driver.flush()?;
+                    driver.read(two, &mut read)
+                },
+            )
+            .expect("no failures");
         assert_eq!((&read[..512], &read[512..]), (&[7; 512][..], &[0; 512][..]));
-        assert_eq!(bed.leases(), 0, "{lateness:?}");
+        assert_eq!(fixture.leases(), 0, "{lateness:?}");
     }
 }
 
 #[test]
 fn a_failure_of_any_step_is_the_commands_and_its_lease_ends() {
     for failing in 0..2 {
-        let bed = Bed::new();
-        let mut driver = bed.driver(LONG);
+        let fixture = Fixture::new();
+        let mut driver = fixture.driver(LONG);
         let answer = |count| {
             if count == failing {
                 Err(Status::WriteError)
@@ -99,44 +100,47 @@ fn a_failure_of_any_step_is_the_commands_and_its_lease_ends() {
             }
         };
         let write = || driver.write(extent(0, 1), &[1; 512], Persistence::Volatile);
-        let written = bed.while_answering(answer, write);
+        let written = fixture.while_answering(answer, write);
         assert_eq!(written, Err(DriveError::Status(Status::WriteError)));
-        assert_eq!(bed.leases(), 0);
+        assert_eq!(fixture.leases(), 0);
     }
-    let bed = Bed::new();
-    bed.late.controls().set_availability(Availability::Offline);
-    let flushed = bed.driver(LONG).flush();
+    let fixture = Fixture::new();
+    fixture
+        .late
+        .controls()
+        .set_availability(Availability::Offline);
+    let flushed = fixture.driver(LONG).flush();
     assert_eq!(flushed, Err(DriveError::Status(Status::NotReady)));
 }
 
 #[test]
 fn a_volume_that_does_not_answer_fails_the_command_and_may_answer_the_next() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let short = Duration::from_millis(20);
-    let mut driver = bed.driver(short);
+    let mut driver = fixture.driver(short);
     let mut read = [1; 512];
     let timed_out = driver.read(extent(0, 1), &mut read);
     assert_eq!(timed_out, Err(DriveError::TimedOut(short)));
-    assert_eq!(bed.leases(), 0);
+    assert_eq!(fixture.leases(), 0);
     driver.patience = LONG;
     // The thread answers the first command, too.
-    let second = bed.while_answering(|_| Ok(()), || driver.read(extent(0, 1), &mut read));
+    let second = fixture.while_answering(|_| Ok(()), || driver.read(extent(0, 1), &mut read));
     assert_eq!((second, read), (Ok(()), [0; 512]));
 }
 
 #[test]
 fn a_busy_volume_is_asked_again() {
-    let bed = Bed::new();
-    bed.late.volume().set_leases_max(0);
-    let mut driver = bed.driver(LONG);
+    let fixture = Fixture::new();
+    fixture.late.volume().set_leases_max(0);
+    let mut driver = fixture.driver(LONG);
     thread::scope(|scope| {
         scope.spawn(|| {
             thread::sleep(Duration::from_millis(20));
-            bed.late.volume().set_lateness(Lateness::Never);
+            fixture.late.volume().set_lateness(Lateness::Never);
         });
         driver.flush().expect("it is not busy for ever");
     });
-    bed.late.volume().set_lateness(Lateness::Both);
+    fixture.late.volume().set_lateness(Lateness::Both);
     driver.patience = Duration::from_millis(20);
     assert_eq!(driver.flush(), Err(DriveError::Status(Status::Busy)));
 }

@@ -1,8 +1,8 @@
 //! The backing of a file volume: which queue on the file gets a request.
 //!
 //! ```text
-//!  window ── request ──► thread with a lane? ── yes ──► LaneQueue of this thread ──► Carrier ──► file
-//!                             └── no, or not yet ─────► Worker, in a thread of its own ─► Carrier ──► file
+//!  window ── request ──► thread with a lane? ── yes ──► LaneQueue of this thread ──► FileQueue ──► file
+//!                             └── no, or not yet ─────► Worker, in a thread of its own ─► FileQueue ──► file
 //! ```
 
 use std::collections::VecDeque;
@@ -15,9 +15,9 @@ use file_io::{FileEngine, FileIo, HostDisk, Waker};
 use memory::Budget;
 use window::{Backing, Request};
 
-use super::carrier::{Carrier, DEPTH};
+use super::file_queue::{DEPTH, FileQueue};
 use crate::Platform;
-use crate::lanes::LaneDoor;
+use crate::lanes::LaneHandle;
 use crate::lanes::places::{Given, LaneRequests, Places};
 
 /// How long a close waits until the file is free for other uses.
@@ -44,7 +44,7 @@ pub(super) struct FileBacking {
 struct Inbox {
     requests: VecDeque<Request>,
     /// Lanes in which queues are to be opened.
-    wanted: Vec<Arc<LaneDoor>>,
+    wanted: Vec<Arc<LaneHandle>>,
     is_closing: bool,
     /// Queues that are open: the worker's, and those of lanes.
     queues: usize,
@@ -56,7 +56,7 @@ struct Inbox {
 #[derive(Debug)]
 pub(super) struct Mail {
     /// Lanes in which it is to open queues.
-    pub(super) wanted: Vec<Arc<LaneDoor>>,
+    pub(super) wanted: Vec<Arc<LaneHandle>>,
     /// The worker is to end when nothing is left to do: no other queue is open.
     pub(super) is_last: bool,
 }
@@ -85,8 +85,9 @@ impl FileBacking {
         }
     }
 
-    /// Ends all queues after what was submitted, and waits until the file is closed, but no longer than
-    /// [`CLOSE_WAIT`]. A thread with a queue of this volume does not wait, since its lane must go on.
+    /// Ends all queues after what was submitted, and waits until the file is closed, but no longer
+    /// than [`CLOSE_WAIT`]. A thread with a queue of this volume does not wait, since its lane must
+    /// go on.
     pub(super) fn close(&self) {
         let mut inbox = self.inbox();
         inbox.is_closing = true;
@@ -107,21 +108,23 @@ impl FileBacking {
         }
     }
 
-    /// A carrier for a queue in a lane. `None` if memory or descriptors are short, io_uring is not permitted,
-    /// or the file is closed.
-    pub(super) fn new_carrier(&self, lane: &LaneDoor) -> Option<Carrier> {
+    /// A queue for a queue in a lane. `None` if memory or descriptors are short, io_uring is not
+    /// permitted, or the file is closed.
+    pub(super) fn new_file_queue(&self, lane: &LaneHandle) -> Option<FileQueue> {
         let disk = self.inbox().disk.clone()?;
-        let charge = self.budget.reserve(Carrier::memory_bytes(self.frame_bytes));
+        let charge = self
+            .budget
+            .reserve(FileQueue::memory_bytes(self.frame_bytes));
         let charge = charge.ok()?;
         let (buffer_bytes, engine) = (self.frame_bytes as usize, Some(FileEngine::IoUring));
         let queue = FileIo::on_disk(&disk, DEPTH, buffer_bytes, engine).ok()?;
         queue.announce_to(lane.event()).ok()?;
-        Some(Carrier::new(queue, self.frame_bytes, charge))
+        Some(FileQueue::new(queue, self.frame_bytes, charge))
     }
 
-    /// A queue is open: what is submitted in the thread of `lane` goes to it from now on. Returns false if
-    /// the volume is being closed.
-    pub(super) fn enter_lane(&self, lane: &LaneDoor, requests: &Arc<LaneRequests>) -> bool {
+    /// A queue is open: what is submitted in the thread of `lane` goes to it from now on. Returns
+    /// false if the volume is being closed.
+    pub(super) fn enter_lane(&self, lane: &LaneHandle, requests: &Arc<LaneRequests>) -> bool {
         let mut inbox = self.inbox();
         if inbox.is_closing {
             return false;
@@ -131,7 +134,8 @@ impl FileBacking {
         true
     }
 
-    /// A queue in a lane is about to end: what is submitted in its thread goes to the worker from now on.
+    /// A queue in a lane is about to end: what is submitted in its thread goes to the worker from
+    /// now on.
     pub(super) fn leave_lane(&self, requests: &Arc<LaneRequests>) {
         self.places.leave(requests);
     }

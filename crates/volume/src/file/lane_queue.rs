@@ -7,9 +7,9 @@ use std::sync::Arc;
 use window::BackingClient;
 
 use super::backing::FileBacking;
-use super::carrier::Carrier;
+use super::file_queue::FileQueue;
 use crate::lanes::places::LaneRequests;
-use crate::lanes::{LaneDoor, LaneQueue, Turn};
+use crate::lanes::{LaneHandle, LaneQueue, Turn};
 
 /// The queue. When it ends, the volume's own thread goes on with what it has not begun.
 struct FileLaneQueue {
@@ -17,17 +17,17 @@ struct FileLaneQueue {
     client: Arc<dyn BackingClient>,
     requests: Arc<LaneRequests>,
     /// Until it ends.
-    carrier: Option<Carrier>,
+    file_queue: Option<FileQueue>,
 }
 
-/// Opens a queue in a lane whose thread has used the volume. If that is not possible, the volume's own
-/// thread goes on with the requests of that thread.
+/// Opens a queue in a lane whose thread has used the volume. If that is not possible, the volume's
+/// own thread goes on with the requests of that thread.
 pub(super) fn open_in(
-    lane: &LaneDoor,
+    lane: &LaneHandle,
     backing: &Arc<FileBacking>,
     client: &Arc<dyn BackingClient>,
 ) {
-    let Some(carrier) = backing.new_carrier(lane) else {
+    let Some(file_queue) = backing.new_file_queue(lane) else {
         return;
     };
     let requests = Arc::default();
@@ -38,7 +38,7 @@ pub(super) fn open_in(
         backing: Arc::clone(backing),
         client: Arc::clone(client),
         requests,
-        carrier: Some(carrier),
+        file_queue: Some(file_queue),
     };
     // If the lane's thread has ended, the queue ends here and passes its requests on.
     drop(lane.adopt(Box::new(queue)));
@@ -46,13 +46,13 @@ pub(super) fn open_in(
 
 impl LaneQueue for FileLaneQueue {
     fn reap(&mut self) -> Turn {
-        let Some(carrier) = &mut self.carrier else {
+        let Some(file_queue) = &mut self.file_queue else {
             return Turn::Over;
         };
-        match carrier.poll() {
+        match file_queue.poll() {
             Ok(0) => Turn::Idle,
             Ok(_) => {
-                carrier.report(&*self.client);
+                file_queue.report(&*self.client);
                 Turn::Worked
             }
             Err(_) => Turn::Over,
@@ -60,16 +60,16 @@ impl LaneQueue for FileLaneQueue {
     }
 
     fn submit(&mut self) -> Turn {
-        let Some(carrier) = &mut self.carrier else {
+        let Some(file_queue) = &mut self.file_queue else {
             return Turn::Over;
         };
-        self.requests.move_to(carrier.backlog());
-        let has_started = carrier.start(&*self.client);
-        if self.requests.is_closing() && carrier.is_idle() {
+        self.requests.move_to(file_queue.backlog());
+        let has_started = file_queue.start(&*self.client);
+        if self.requests.is_closing() && file_queue.is_idle() {
             return Turn::Over;
         }
         // What the system did not accept yet will not raise the lane's event.
-        if has_started || carrier.has_unsubmitted() {
+        if has_started || file_queue.has_unsubmitted() {
             Turn::Worked
         } else {
             Turn::Idle
@@ -80,8 +80,8 @@ impl LaneQueue for FileLaneQueue {
 impl Drop for FileLaneQueue {
     fn drop(&mut self) {
         self.backing.leave_lane(&self.requests);
-        let carrier = self.carrier.take();
-        let mut left = carrier.map_or_else(VecDeque::new, |it| it.leave(&*self.client));
+        let file_queue = self.file_queue.take();
+        let mut left = file_queue.map_or_else(VecDeque::new, |it| it.leave(&*self.client));
         // Reports may have led to requests, before the lane was left.
         self.requests.move_to(&mut left);
         if !left.is_empty() {
@@ -95,7 +95,7 @@ impl fmt::Debug for FileLaneQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut fields = f.debug_struct("FileLaneQueue");
         fields
-            .field("carrier", &self.carrier)
+            .field("file_queue", &self.file_queue)
             .finish_non_exhaustive()
     }
 }

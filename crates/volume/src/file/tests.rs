@@ -9,10 +9,10 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::testing::io::{MIB, Reports, TestReactor, extent, no_progress};
-use crate::{Lanes, Relay};
+use crate::{LaneRegistry, Relay};
 
 /// A volume, and commands on it one after the other.
-struct Bed {
+struct Fixture {
     volume: FileVolume,
     reports: Arc<Reports>,
     /// If the thread of the commands has a lane.
@@ -38,7 +38,7 @@ fn spec(path: &Path, size_bytes: u64) -> VolumeSpec {
     }
 }
 
-impl Bed {
+impl Fixture {
     fn new(path: &Path, size_bytes: u64) -> Self {
         Self::open(path, size_bytes, Origin::New).expect("opens")
     }
@@ -55,7 +55,7 @@ impl Bed {
         budget: &Arc<Budget>,
     ) -> Result<Self, VolumeError> {
         let reports = Arc::<Reports>::default();
-        let lanes = Arc::<Lanes>::default();
+        let lanes = Arc::<LaneRegistry>::default();
         let platform = Platform {
             budget: Arc::clone(budget),
             relay: Relay::new(Arc::clone(&reports) as _),
@@ -165,17 +165,17 @@ impl Bed {
 #[test]
 fn a_volume_is_its_file_and_outlives_itself() {
     let folder = Folder::new();
-    let mut bed = Bed::new(&folder.join("disk"), 2 * MIB);
-    assert_eq!(bed.volume.write_cache(), WriteCache::Volatile);
-    bed.write(100, &[7; 1024]).expect("writes");
-    bed.flush().expect("flushes");
-    assert_eq!(bed.read(99, 3).expect("reads")[512..], [7; 1024]);
-    assert!(bed.volume.used_bytes() > 0);
-    bed.end();
+    let mut fixture = Fixture::new(&folder.join("disk"), 2 * MIB);
+    assert_eq!(fixture.volume.write_cache(), WriteCache::Volatile);
+    fixture.write(100, &[7; 1024]).expect("writes");
+    fixture.flush().expect("flushes");
+    assert_eq!(fixture.read(99, 3).expect("reads")[512..], [7; 1024]);
+    assert!(fixture.volume.used_bytes() > 0);
+    fixture.end();
     let bytes = std::fs::read(folder.join("disk")).expect("the file stays");
     assert_eq!(bytes.len() as u64, 2 * MIB);
     assert_eq!(bytes[100 * 512..102 * 512], [7; 1024]);
-    let mut again = Bed::open(&folder.join("disk"), 2 * MIB, Origin::Restored).expect("opens");
+    let mut again = Fixture::open(&folder.join("disk"), 2 * MIB, Origin::Restored).expect("opens");
     assert_eq!(again.read(100, 2), Ok(vec![7; 1024]));
 }
 
@@ -183,23 +183,25 @@ fn a_volume_is_its_file_and_outlives_itself() {
 fn what_does_not_serve_as_a_disk_is_an_error_that_says_so() {
     let folder = Folder::new();
     let path = folder.join("disk");
-    let missing = Bed::open(&path, MIB, Origin::Restored).err();
+    let missing = Fixture::open(&path, MIB, Origin::Restored).err();
     let missing = missing.expect("nothing is created").to_string();
     assert!(
         missing.ends_with("does not serve as a disk: it does not exist"),
         "{missing}"
     );
-    let _bed = Bed::new(&path, MIB);
-    let second = Bed::open(&path, MIB, Origin::New).err().expect("in use");
+    let _bed = Fixture::new(&path, MIB);
+    let second = Fixture::open(&path, MIB, Origin::New)
+        .err()
+        .expect("in use");
     assert!(second.to_string().contains("another volume"), "{second}");
     let other = folder.join("other");
     std::fs::write(&other, [0; 4096]).expect("writes");
-    let size = Bed::open(&other, MIB, Origin::New)
+    let size = Fixture::open(&other, MIB, Origin::New)
         .err()
         .expect("too small");
     let size = size.to_string();
     assert!(size.contains("has 4 KiB, not 1 MiB"), "{size}");
-    let relative = Bed::open(Path::new("disk"), MIB, Origin::New).err();
+    let relative = Fixture::open(Path::new("disk"), MIB, Origin::New).err();
     let relative = relative.expect("where would it be?").to_string();
     assert!(relative.contains("is not absolute"), "{relative}");
 }
@@ -238,22 +240,22 @@ fn a_closed_volume_frees_its_file_and_its_memory() {
 fn a_creation_that_is_undone_or_fails_leaves_no_file_unless_it_was_written() {
     let folder = Folder::new();
     let path = folder.join("disk");
-    let volume = Bed::new(&path, MIB).volume;
+    let volume = Fixture::new(&path, MIB).volume;
     volume.undo_creation();
     assert!(!path.exists());
     drop(volume);
 
-    let mut bed = Bed::new(&path, MIB);
-    let written = bed.write(8, &[7; 512]);
+    let mut fixture = Fixture::new(&path, MIB);
+    let written = fixture.write(8, &[7; 512]);
     written.expect("it works");
-    bed.volume.undo_creation();
+    fixture.volume.undo_creation();
     assert!(path.exists(), "it holds what was written");
-    bed.end();
+    fixture.end();
     // It exists already, so it stays, even if it is empty.
     std::fs::File::create(&path)
         .and_then(|file| file.set_len(MIB))
         .expect("emptied");
-    let volume = Bed::new(&path, MIB).volume;
+    let volume = Fixture::new(&path, MIB).volume;
     volume.undo_creation();
     assert!(path.exists());
     drop(volume);
@@ -273,23 +275,26 @@ fn a_creation_that_is_undone_or_fails_leaves_no_file_unless_it_was_written() {
 #[test]
 fn a_volume_grows_and_does_not_shrink() {
     let folder = Folder::new();
-    let mut bed = Bed::new(&folder.join("disk"), MIB);
-    bed.volume
+    let mut fixture = Fixture::new(&folder.join("disk"), MIB);
+    fixture
+        .volume
         .resize(ByteSize(3 * MIB), &mut no_progress)
         .expect("grows");
-    bed.write(3 * 2048 - 1, &[7; 512]).expect("the last block");
+    fixture
+        .write(3 * 2048 - 1, &[7; 512])
+        .expect("the last block");
     assert_eq!(
         HostDisk::len_of(&folder.join("disk")).expect("exists"),
         3 * MIB
     );
-    let shrunk = bed.volume.resize(ByteSize(MIB), &mut no_progress);
+    let shrunk = fixture.volume.resize(ByteSize(MIB), &mut no_progress);
     assert!(matches!(shrunk, Err(VolumeError::CannotShrink { .. })));
-    assert_eq!(bed.read(3 * 2048 - 1, 1), Ok(vec![7; 512]));
+    assert_eq!(fixture.read(3 * 2048 - 1, 1), Ok(vec![7; 512]));
     // Not in the thread that drives the file: this waits.
-    let erased = thread::scope(|scope| scope.spawn(|| bed.volume.erase()).join());
+    let erased = thread::scope(|scope| scope.spawn(|| fixture.volume.erase()).join());
     erased.expect("no panic").expect("erases");
-    assert_eq!(bed.read(3 * 2048 - 1, 1), Ok(vec![0; 512]));
-    assert_eq!(bed.volume.used_bytes(), 0, "its space is free");
+    assert_eq!(fixture.read(3 * 2048 - 1, 1), Ok(vec![0; 512]));
+    assert_eq!(fixture.volume.used_bytes(), 0, "its space is free");
 }
 
 #[test]
@@ -297,15 +302,15 @@ fn a_full_file_system_is_a_lack_of_space_and_leaves_the_rest_readable() {
     let Some(full) = Folder::of_one_mebibyte() else {
         return skip("permission to mount a tmpfs");
     };
-    let mut bed = Bed::new(&full.join("disk"), 4 * MIB);
-    bed.write(0, &[7; 512]).expect("there is space");
+    let mut fixture = Fixture::new(&full.join("disk"), 4 * MIB);
+    fixture.write(0, &[7; 512]).expect("there is space");
     let mut failed = None;
     for lba in (0..4 * 2048).step_by(128) {
-        failed = failed.or(bed.write(lba, &vec![8; 65536]).err());
+        failed = failed.or(fixture.write(lba, &vec![8; 65536]).err());
     }
     assert_eq!(failed, Some(Status::CapacityExceeded));
-    assert_eq!(bed.read(0, 1), Ok(vec![8; 512]));
-    assert_eq!(bed.read(4 * 2048 - 1, 1), Ok(vec![0; 512]));
+    assert_eq!(fixture.read(0, 1), Ok(vec![8; 512]));
+    assert_eq!(fixture.read(4 * 2048 - 1, 1), Ok(vec![0; 512]));
 }
 
 /// An operation on a volume.
@@ -333,7 +338,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// Executes a step on the volume and on the model; both must answer the same.
-fn play(bed: &mut Bed, model: &VecVolume, step: Step) {
+fn play(fixture: &mut Fixture, model: &VecVolume, step: Step) {
     let Step {
         lba, blocks, byte, ..
     } = step;
@@ -386,10 +391,10 @@ fn play(bed: &mut Bed, model: &VecVolume, step: Step) {
     } else {
         Persistence::Volatile
     };
-    let result = bed.run(data_use, &extents, persistence, op(args));
+    let result = fixture.run(data_use, &extents, persistence, op(args));
     assert_eq!(result, model.execute(op(args)), "{step:?}");
     assert!(
-        bed.read(lba, blocks).expect("reads") == expected(at),
+        fixture.read(lba, blocks).expect("reads") == expected(at),
         "{step:?}"
     );
 }
@@ -416,15 +421,15 @@ proptest! {
         let folder = Folder::new();
         let spec = spec(&folder.join("disk"), BLOCKS * 512);
         let budget = Arc::new(Budget::new(64 * MIB));
-        let mut bed = Bed::with(&spec, Origin::New, drives, &budget).expect("opens");
+        let mut fixture = Fixture::with(&spec, Origin::New, drives, &budget).expect("opens");
         if settles_in && drives == Drives::Itself {
-            prop_assert!(bed.settle_in());
+            prop_assert!(fixture.settle_in());
         }
         let model = VecVolume::new(BlockSize::B512, BLOCKS);
         for step in steps {
-            play(&mut bed, &model, step);
+            play(&mut fixture, &model, step);
         }
-        bed.end();
+        fixture.end();
         let bytes = std::fs::read(folder.join("disk")).expect("the file stays");
         prop_assert!(bytes == model.contents());
     }
@@ -435,7 +440,7 @@ proptest! {
 fn threads_that_write_the_same_blocks_leave_whole_blocks() {
     let folder = Folder::new();
     let reports = Arc::<Reports>::default();
-    let lanes = Arc::<Lanes>::default();
+    let lanes = Arc::<LaneRegistry>::default();
     let platform = Platform {
         budget: Arc::new(Budget::new(64 * MIB)),
         relay: Relay::new(Arc::clone(&reports) as _),

@@ -1,5 +1,5 @@
-//! The thread of a file volume: it carries out what threads without a lane request, and opens queues in
-//! the lanes of the others.
+//! The thread of a file volume: it carries out what threads without a lane request, and opens
+//! queues in the lanes of the others.
 
 use std::io;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use memory::Charge;
 use window::{BackingClient, BackingError};
 
 use super::backing::FileBacking;
-use super::carrier::{Carrier, DEPTH};
+use super::file_queue::{DEPTH, FileQueue};
 use super::lane_queue::open_in;
 use crate::Platform;
 
@@ -19,15 +19,15 @@ use crate::Platform;
 #[derive(Debug)]
 pub(super) struct Worker {
     backing: Arc<FileBacking>,
-    carrier: Carrier,
+    file_queue: FileQueue,
     /// Whether to end when nothing is left to do.
     is_last: bool,
     polling: Polling,
 }
 
-/// How long the worker polls for the next request while none is in flight. Polling that found work is
-/// extended, polling that found none is shortened, so an idle worker only sleeps. To wake a thread
-/// takes up to 30 µs on a virtual machine.
+/// How long the worker polls for the next request while none is in flight. Polling that found work
+/// is extended, polling that found none is shortened, so an idle worker only sleeps. To wake a
+/// thread takes up to 30 µs on a virtual machine.
 #[derive(Clone, Copy, Debug, Default)]
 struct Polling {
     span: Duration,
@@ -80,7 +80,7 @@ impl Worker {
         let backing = Arc::new(FileBacking::new(disk, frame_bytes, waker, platform));
         let worker = Self {
             backing: Arc::clone(&backing),
-            carrier: Carrier::new(queue, frame_bytes, charge),
+            file_queue: FileQueue::new(queue, frame_bytes, charge),
             is_last: false,
             polling: Polling::default(),
         };
@@ -102,19 +102,21 @@ impl Worker {
     fn run(mut self, client: &Arc<dyn BackingClient>) {
         loop {
             self.take_mail(client);
-            self.carrier.start(&**client);
-            if self.is_last && self.carrier.is_idle() {
+            self.file_queue.start(&**client);
+            if self.is_last && self.file_queue.is_idle() {
                 break;
             }
             if self.wait().is_err() {
                 break;
             }
-            self.carrier.report(&**client);
+            self.file_queue.report(&**client);
         }
         let Self {
-            backing, carrier, ..
+            backing,
+            file_queue,
+            ..
         } = self;
-        let mut left = carrier.leave(&**client);
+        let mut left = file_queue.leave(&**client);
         backing.take_mail(&mut left);
         for request in left {
             client.done(request.id, Err(BackingError::Gone));
@@ -123,7 +125,7 @@ impl Worker {
     }
 
     fn take_mail(&mut self, client: &Arc<dyn BackingClient>) {
-        let Some(mail) = self.backing.take_mail(self.carrier.backlog()) else {
+        let Some(mail) = self.backing.take_mail(self.file_queue.backlog()) else {
             return;
         };
         self.is_last = mail.is_last;
@@ -136,21 +138,21 @@ impl Worker {
     fn wait(&mut self) -> io::Result<()> {
         let start = Instant::now();
         loop {
-            if self.carrier.poll()? > 0 || self.backing.has_mail() {
+            if self.file_queue.poll()? > 0 || self.backing.has_mail() {
                 self.polling.found_work(start.elapsed());
                 return Ok(());
             }
             // What is in flight wakes the thread by an interrupt, as it would wake any.
-            if self.carrier.in_flight() > 0 || self.polling.is_over(start.elapsed()) {
+            if self.file_queue.in_flight() > 0 || self.polling.is_over(start.elapsed()) {
                 break;
             }
             std::hint::spin_loop();
         }
         self.backing.set_asleep(true);
         let waited = if self.backing.has_mail() {
-            self.carrier.poll()
+            self.file_queue.poll()
         } else {
-            self.carrier.wait()
+            self.file_queue.wait()
         };
         self.backing.set_asleep(false);
         self.polling.woke(start.elapsed());

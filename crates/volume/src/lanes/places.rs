@@ -1,4 +1,5 @@
-//! Which queue of a volume gets a request: the one in the lane of the calling thread, if there is one.
+//! Which queue of a volume gets a request: the one in the lane of the calling thread, if there is
+//! one.
 //!
 //! ```text
 //!  window ── request ──► thread with a lane? ── yes ──► LaneRequests of this thread ──► queue in the lane
@@ -12,20 +13,20 @@ use std::thread::{self, ThreadId};
 
 use window::Request;
 
-use super::{LaneDoor, Lanes};
+use super::{LaneHandle, LaneRegistry};
 
 /// The lanes in which requests of one volume were submitted.
 #[derive(Debug)]
 pub(crate) struct Places {
-    lanes: Arc<Lanes>,
+    lanes: Arc<LaneRegistry>,
     places: RwLock<Vec<Place>>,
 }
 
-/// A lane, and the way to the queue in it, once it is open. Without one, because it could not be opened,
-/// the lane's requests go to the volume's own thread.
+/// A lane, and the way to the queue in it, once it is open. Without one, because it could not be
+/// opened, the lane's requests go to the volume's own thread.
 #[derive(Debug)]
 struct Place {
-    lane: Arc<LaneDoor>,
+    lane: Arc<LaneHandle>,
     requests: Option<Arc<LaneRequests>>,
 }
 
@@ -36,12 +37,13 @@ pub(crate) enum Given {
     Here,
     /// The volume's own thread.
     Elsewhere,
-    /// The volume's own thread, which is to open a queue in this lane, since it is the thread's first request.
-    ToOpen(Arc<LaneDoor>),
+    /// The volume's own thread, which is to open a queue in this lane, since it is the thread's
+    /// first request.
+    ToOpen(Arc<LaneHandle>),
 }
 
-/// What the window has requested in a thread with a lane since the last turn of the lane. The window
-/// bounds it, as all that it requests.
+/// What the window has requested in a thread with a lane since the last turn of the lane. The
+/// window bounds it, as all that it requests.
 #[derive(Debug, Default)]
 pub(crate) struct LaneRequests {
     queued: Mutex<VecDeque<Request>>,
@@ -73,7 +75,7 @@ impl LaneRequests {
 }
 
 impl Places {
-    pub(crate) fn new(lanes: &Arc<Lanes>) -> Self {
+    pub(crate) fn new(lanes: &Arc<LaneRegistry>) -> Self {
         Self {
             lanes: Arc::clone(lanes),
             places: RwLock::default(),
@@ -103,15 +105,15 @@ impl Places {
     }
 
     /// A queue is open: what is submitted in the thread of `lane` goes to it from now on.
-    pub(crate) fn enter(&self, lane: &LaneDoor, requests: &Arc<LaneRequests>) {
+    pub(crate) fn enter(&self, lane: &LaneHandle, requests: &Arc<LaneRequests>) {
         let mut places = self.write();
         if let Some(place) = places.iter_mut().find(|it| it.is_in(lane.thread())) {
             place.requests = Some(Arc::clone(requests));
         }
     }
 
-    /// A queue in a lane is about to end: what is submitted in its thread goes to the volume's own thread from
-    /// now on.
+    /// A queue in a lane is about to end: what is submitted in its thread goes to the volume's own
+    /// thread from now on.
     pub(crate) fn leave(&self, requests: &Arc<LaneRequests>) {
         for place in &mut *self.write() {
             let of_place = place.requests.as_ref();

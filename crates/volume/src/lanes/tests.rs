@@ -40,9 +40,9 @@ impl Drop for Counted {
     }
 }
 
-fn open() -> (Arc<Lanes>, Box<dyn block::Lane>, Arc<LaneDoor>) {
-    let lanes = Arc::<Lanes>::default();
-    let lane = block::Lanes::open(Arc::clone(&lanes)).expect("a descriptor is left");
+fn open() -> (Arc<LaneRegistry>, Box<dyn block::Lane>, Arc<LaneHandle>) {
+    let lanes = Arc::<LaneRegistry>::default();
+    let lane = block::LaneOpener::open(Arc::clone(&lanes)).expect("a descriptor is left");
     let door = lanes.of(thread::current().id()).expect("it is open");
     (lanes, lane, door)
 }

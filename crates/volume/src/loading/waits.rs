@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use block::Ticket;
 
-/// The most pairs of a command and a chunk that it waits for, so that hosts cannot make the list longer
-/// than a few MiB.
+/// The most pairs of a command and a chunk that it waits for, so that hosts cannot make the list
+/// longer than a few MiB.
 const PAIRS_MAX: usize = 1 << 16;
 
 /// Which commands wait for which chunks.
@@ -17,8 +17,8 @@ pub(super) struct Waits {
 }
 
 impl Waits {
-    /// Makes a command wait for `chunks`, of which there is at least one and each is there once. Returns
-    /// whether there was room.
+    /// Makes a command wait for `chunks`, of which there is at least one and each is there once.
+    /// Returns whether there was room.
     pub(super) fn insert(&mut self, ticket: Ticket, chunks: Vec<u32>) -> bool {
         if self.pairs + chunks.len() > PAIRS_MAX {
             return false;

@@ -23,7 +23,8 @@ pub(super) struct Core {
     pub(super) members: Members,
     pub(super) standings: Arc<Standings>,
     pub(super) engine: Engine,
-    /// A member has a write cache of which hosts were not told, so each change of theirs is made durable.
+    /// A member has a write cache of which hosts were not told, so each change of theirs is made
+    /// durable.
     pub(super) is_durable: AtomicBool,
     pub(super) platform: Platform,
     /// Bytes per second that are copied to members at most; 0 for no limit.
@@ -146,9 +147,10 @@ impl Engine {
         windowed.map_or(Way::Memory(&self.memory), Way::Window)
     }
 
-    /// Carries operations out on another member of `core`, too. Members of memory beside others of memory need
-    /// nothing. If it is the first one that is none, commands that were admitted before and are executed later
-    /// fail such that hosts retry: no lease of the window holds their blocks.
+    /// Carries operations out on another member of `core`, too. Members of memory beside others of
+    /// memory need nothing. If it is the first one that is none, commands that were admitted before
+    /// and are executed later fail such that hosts retry: no lease of the window holds their
+    /// blocks.
     ///
     /// # Errors
     /// If memory cannot be allocated or a thread not be started.

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The window never has two requests in flight whose order matters, so members need no order among
-//! requests. A copy to a member that missed something waits until no change of the same bytes is in flight,
-//! and changes of them wait until it is over.
+//! requests. A copy to a member that missed something waits until no change of the same bytes is in
+//! flight, and changes of them wait until it is over.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -89,7 +89,8 @@ impl Legs {
         }
     }
 
-    /// Adds the member in `place`, the next one, which may be one that was added before and is not used.
+    /// Adds the member in `place`, the next one, which may be one that was added before and is not
+    /// used.
     pub(super) fn add(&self, place: usize, backing: Arc<VolumeBacking>, is_memory: bool) {
         let places = &mut self.table().places;
         let unused = places.drain(place..);
@@ -156,7 +157,8 @@ impl Legs {
         }
     }
 
-    /// Removes regions from the record in which nothing is to be copied. Returns what it is to say, if it changes.
+    /// Removes regions from the record in which nothing is to be copied. Returns what it is to say,
+    /// if it changes.
     pub(super) fn forget(&self) -> Option<ToRecord> {
         let table = self.table();
         let mut in_flight = self.standings.no_regions();
@@ -202,8 +204,8 @@ impl Legs {
         table.send(request, targets);
     }
 
-    /// A member has answered. Returns what has become of the request if that was the last leg. Members that
-    /// failed are marked before a copy can begin.
+    /// A member has answered. Returns what has become of the request if that was the last leg.
+    /// Members that failed are marked before a copy can begin.
     fn note(
         &self,
         place: usize,

@@ -1,7 +1,8 @@
-//! A mirror of members in memory: each operation is executed on them at once, in the thread of the session.
+//! A mirror of members in memory: each operation is executed on them at once, in the thread of the
+//! session.
 //!
-//! Changes take the locks of the stripes that they touch, so overlapping changes have the same order on all
-//! members. Reads take none: they use one member, which is atomic per block by itself.
+//! Changes take the locks of the stripes that they touch, so overlapping changes have the same
+//! order on all members. Reads take none: they use one member, which is atomic per block by itself.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -70,8 +71,8 @@ impl MemoryEngine {
         (!self.is_over.load(Ordering::Relaxed)).then_some(held)
     }
 
-    /// Calls `begin`, after which a window orders changes, when no change is being executed. Those that are
-    /// executed here later fail such that hosts retry.
+    /// Calls `begin`, after which a window orders changes, when no change is being executed. Those
+    /// that are executed here later fail such that hosts retry.
     pub(super) fn end(&self, begin: impl FnOnce()) {
         let _all = self.hold(u64::MAX);
         begin();
@@ -167,8 +168,8 @@ impl MemoryEngine {
         apply_to(on, on.standings.begin_write(range), range, apply)
     }
 
-    /// A member in sync compares; the lock keeps what it found. Members that are not in sync may hold other
-    /// bytes and are written in any case.
+    /// A member in sync compares; the lock keeps what it found. Members that are not in sync may
+    /// hold other bytes and are written in any case.
     fn compare_and_write(
         &self,
         on: Bench<'_>,
@@ -199,7 +200,8 @@ impl MemoryEngine {
         })
     }
 
-    /// Members that are not in sync may hold other bytes at the source, so they miss the destination.
+    /// Members that are not in sync may hold other bytes at the source, so they miss the
+    /// destination.
     fn copy(
         &self,
         on: Bench<'_>,
@@ -272,8 +274,9 @@ fn read(
     result
 }
 
-/// Applies a change to members. It succeeds if one in sync has it; the others are then out of sync. If none
-/// has it, the first one that was in sync stays so, and what it holds is copied to the others.
+/// Applies a change to members. It succeeds if one in sync has it; the others are then out of sync.
+/// If none has it, the first one that was in sync stays so, and what it holds is copied to the
+/// others.
 fn apply_to(
     on: Bench<'_>,
     targets: u64,

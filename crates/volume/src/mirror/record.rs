@@ -1,9 +1,9 @@
 //! What a mirror records in a file, so that no stale member is read after a restart.
 //!
-//! The file names the members in sync, and the regions in which members may differ: those that are missing
-//! somewhere, that are being written, or that were written and not flushed. A region is in the file before
-//! it is written, and a member that is out of sync is not named any more before a command is answered that
-//! it missed. See `docs/design/0019-mirrors.md`.
+//! The file names the members in sync, and the regions in which members may differ: those that are
+//! missing somewhere, that are being written, or that were written and not flushed. A region is in
+//! the file before it is written, and a member that is out of sync is not named any more before a
+//! command is answered that it missed. See `docs/design/0019-mirrors.md`.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -117,8 +117,8 @@ fn io_error<'a>(
 }
 
 impl Record {
-    /// Lines, an empty one, the regions, and a checksum of all that. A line that begins with `+` names a member
-    /// in sync, one with `-` another member.
+    /// Lines, an empty one, the regions, and a checksum of all that. A line that begins with `+`
+    /// names a member in sync, one with `-` another member.
     fn encoded(&self) -> Vec<u8> {
         let mut text = format!("{HEADER}\n{}\n", self.regions.division().len_bytes());
         for name in &self.members {

@@ -143,8 +143,8 @@ impl Recorder {
     }
 }
 
-/// The member that has the contents: one that was in sync, and can be used at once if there is one. If it
-/// cannot, also the others that were in sync.
+/// The member that has the contents: one that was in sync, and can be used at once if there is one.
+/// If it cannot, also the others that were in sync.
 fn sources_of(record: &Record, members: &[Member]) -> Result<(usize, u64), RecordError> {
     let was_in_sync =
         |member: &Member| record.in_sync.contains(&member.name) && outlives_program(member);

@@ -74,7 +74,8 @@ pub(super) fn end(core: &Core) {
     }
 }
 
-/// Writes what the next run has to know if members are changed meanwhile, after all threads have ended.
+/// Writes what the next run has to know if members are changed meanwhile, after all threads have
+/// ended.
 pub(super) fn end_for_now(core: &Core) {
     if let Some(mut record) = core.standings.last_record() {
         record.regions.insert_all();

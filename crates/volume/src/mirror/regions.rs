@@ -4,7 +4,8 @@ use block::ByteRange;
 
 /// The smallest region.
 const REGION_BYTES_MIN: u64 = 1 << 20;
-/// The most regions of a volume, so that a set takes at most 128 KiB. Larger volumes have larger regions.
+/// The most regions of a volume, so that a set takes at most 128 KiB. Larger volumes have larger
+/// regions.
 const REGIONS_MAX: u64 = 1 << 20;
 
 /// How a volume is divided.
@@ -63,7 +64,8 @@ impl Regions {
         }
     }
 
-    /// The set that these words have, of which none has a bit beyond the end; `None` if they are no such set.
+    /// The set that these words have, of which none has a bit beyond the end; `None` if they are no
+    /// such set.
     pub(super) fn from_words(division: Division, words: Vec<u64>) -> Option<Self> {
         let mut all = Self::none(division);
         all.insert_all();

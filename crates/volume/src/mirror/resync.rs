@@ -1,4 +1,5 @@
-//! The thread of a mirror: it copies to each member what that missed, and tries absent members again.
+//! The thread of a mirror: it copies to each member what that missed, and tries absent members
+//! again.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};

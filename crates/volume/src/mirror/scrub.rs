@@ -13,8 +13,9 @@ use crate::mirror_info::{Repair, ScrubReport};
 /// Ranges that a report lists; it counts all.
 const RANGES_MAX: usize = 64;
 
-/// Compares what members in sync hold. Differing bytes are those of the first member in sync afterwards if
-/// they are to be repaired. `progress` may end the comparison; the report is then of a part.
+/// Compares what members in sync hold. Differing bytes are those of the first member in sync
+/// afterwards if they are to be repaired. `progress` may end the comparison; the report is then of
+/// a part.
 ///
 /// # Errors
 /// If no member can be read at some place.
@@ -68,8 +69,8 @@ struct Scrubber<'a> {
 }
 
 impl Scrubber<'_> {
-    /// Changes go on while a piece is compared at first. If it differs, it is compared again while nothing
-    /// changes it.
+    /// Changes go on while a piece is compared at first. If it differs, it is compared again while
+    /// nothing changes it.
     fn compare(&mut self, piece: ByteRange) -> Result<(), Status> {
         self.report.compared_bytes += piece.len;
         let is_hole = |(place, ..): &(usize, _, _)| is_hole(self.core.volume(*place), piece);

@@ -6,8 +6,9 @@
 //!          └◄── nothing missing, flushed ── Resyncing
 //! ```
 //!
-//! Reads use members in sync, writes those in sync or resyncing. What a write does not reach is marked as
-//! missing before the write is done anywhere. Sets of members are masks: bit `n` is the member in place `n`.
+//! Reads use members in sync, writes those in sync or resyncing. What a write does not reach is
+//! marked as missing before the write is done anywhere. Sets of members are masks: bit `n` is the
+//! member in place `n`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -24,7 +25,8 @@ const RETRY_FIRST: Duration = Duration::from_secs(1);
 /// The longest such time: it doubles with each failure.
 const RETRY_MAX: Duration = Duration::from_secs(60);
 
-/// Sets of regions besides those that members miss: `recent`, `older`, those of the record and wanted there.
+/// Sets of regions besides those that members miss: `recent`, `older`, those of the record and
+/// wanted there.
 const SETS_BESIDES: u64 = 4;
 
 /// What is known of members when a mirror starts.
@@ -34,8 +36,9 @@ pub(super) struct Start {
     pub(super) missing: Vec<Option<Regions>>,
     /// The regions that belong into the record, if there is one.
     pub(super) noted: Option<Regions>,
-    /// Members that have the contents as well as the one in sync, which cannot be used yet. The record names
-    /// them, too. Until one of them can be used, it is not written, and nothing is changed.
+    /// Members that have the contents as well as the one in sync, which cannot be used yet. The
+    /// record names them, too. Until one of them can be used, it is not written, and nothing is
+    /// changed.
     pub(super) alternatives: u64,
 }
 
@@ -58,8 +61,8 @@ struct State {
     places: Vec<Standing>,
     /// Members that may lose with their power what was not flushed.
     volatile: u64,
-    /// Regions that were written since the last flush began, and those before that no flush has completed
-    /// for.
+    /// Regions that were written since the last flush began, and those before that no flush has
+    /// completed for.
     recent: Regions,
     older: Regions,
     flushes: u64,
@@ -211,9 +214,9 @@ impl Standings {
         self.present.load(Ordering::Acquire)
     }
 
-    /// Decides which member has the contents, if that is open: the one in sync, or else another one of those
-    /// in `ready`. Nothing was changed meanwhile, so each misses the same of the other. Returns whether it is
-    /// decided.
+    /// Decides which member has the contents, if that is open: the one in sync, or else another one
+    /// of those in `ready`. Nothing was changed meanwhile, so each misses the same of the other.
+    /// Returns whether it is decided.
     pub(super) fn decide(&self, ready: u64) -> bool {
         let state = &mut *self.state();
         if state.alternatives == 0 {
@@ -245,8 +248,8 @@ impl Standings {
         self.state().alternatives != 0
     }
 
-    /// The members that a change of `range` goes to. The others miss it from now on. Called under what
-    /// excludes copies of the range ([`super::engine`]).
+    /// The members that a change of `range` goes to. The others miss it from now on. Called under
+    /// what excludes copies of the range ([`super::engine`]).
     pub(super) fn begin_write(&self, range: ByteRange) -> u64 {
         let written = self.written.load(Ordering::Acquire);
         if written == self.present() {
@@ -270,8 +273,8 @@ impl Standings {
         self.state().recent.insert(range);
     }
 
-    /// Whether the record has the regions of a change, without which it must not begin. Otherwise they will
-    /// be in it.
+    /// Whether the record has the regions of a change, without which it must not begin. Otherwise
+    /// they will be in it.
     pub(super) fn note(&self, range: ByteRange) -> bool {
         let state = &mut *self.state();
         let Some(noted) = &mut state.noted else {
@@ -356,8 +359,8 @@ impl Standings {
         }
     }
 
-    /// Removes regions from the record in which members do not differ: all members are in sync, and the region
-    /// was flushed and is not in `in_flight`.
+    /// Removes regions from the record in which members do not differ: all members are in sync, and
+    /// the region was flushed and is not in `in_flight`.
     pub(super) fn forget(&self, in_flight: &Regions) -> Option<ToRecord> {
         let state = &mut *self.state();
         if self.in_sync() != self.present() {
@@ -414,15 +417,15 @@ impl Standings {
         }
     }
 
-    /// A command on a member failed, perhaps in the middle of a change of `range`. Returns whether the
-    /// member is out of sync: the last good copy stays in use.
+    /// A command on a member failed, perhaps in the middle of a change of `range`. Returns whether
+    /// the member is out of sync: the last good copy stays in use.
     pub(super) fn fail(&self, member: usize, status: Status, range: Option<ByteRange>) -> bool {
         self.take_out(member, Cause::Failed(status), range).is_ok()
     }
 
-    /// A change of `range` is over that `failures` did not carry out, but those in `done` did. If none in
-    /// sync did, the change has failed: the first one in sync stays so, whatever it holds now, and all others
-    /// miss the range.
+    /// A change of `range` is over that `failures` did not carry out, but those in `done` did. If
+    /// none in sync did, the change has failed: the first one in sync stays so, whatever it holds
+    /// now, and all others miss the range.
     ///
     /// # Errors
     /// If the change has failed: how it did on the member that stays in sync.
@@ -598,8 +601,8 @@ impl Standings {
         self.state().places[member].since = now;
     }
 
-    /// Waits until roles differ from those of which `work` was found, or the next is due. Returns whether the
-    /// mirror goes on.
+    /// Waits until roles differ from those of which `work` was found, or the next is due. Returns
+    /// whether the mirror goes on.
     pub(super) fn wait(&self, work: &Work) -> bool {
         self.wait_while(work.next, |state| state.changes == work.changes)
     }

@@ -1,5 +1,5 @@
-//! Mirrors against a vector, over members in memory and members that answer late and fail; failures of members,
-//! their return, and what is refused.
+//! Mirrors against a vector, over members in memory and members that answer late and fail; failures
+//! of members, their return, and what is refused.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32};
@@ -35,14 +35,14 @@ fn ram(blocks: u64) -> Arc<dyn ManagedVolume> {
 }
 
 /// A mirror and what stands around it.
-struct Bed {
+struct Fixture {
     relay: Arc<Relay>,
     members: Vec<Arc<dyn ManagedVolume>>,
     late: Vec<Late>,
     mirror: Arc<dyn ManagedVolume>,
 }
 
-impl Bed {
+impl Fixture {
     /// Of `count` members, of which the bits of `late_set` answer late.
     fn new(count: usize, late_set: u8) -> Self {
         let relay = Relay::new(Arc::<Reports>::default());
@@ -58,17 +58,17 @@ impl Bed {
         });
         let members: Vec<Arc<dyn ManagedVolume>> = members.collect();
         let mirror = mirror_of(&members, &relay).expect("the members fit");
-        let bed = Self {
+        let fixture = Self {
             relay,
             members,
             late,
             mirror,
         };
-        bed.wait_until_in_sync();
-        for late in &bed.late {
+        fixture.wait_until_in_sync();
+        for late in &fixture.late {
             late.volume().set_lateness(Lateness::Both);
         }
-        bed
+        fixture
     }
 
     fn mirror(&self) -> &dyn Mirroring {
@@ -203,9 +203,9 @@ const GROUP: u64 = 8;
 const CLIENTS: u64 = 3;
 
 impl Client {
-    fn new(bed: &Bed, index: u64, seed: u64) -> Self {
+    fn new(fixture: &Fixture, index: u64, seed: u64) -> Self {
         Self {
-            driver: bed.driver(),
+            driver: fixture.driver(),
             random: Random(seed.wrapping_mul(31).wrapping_add(index) | 1),
             index,
             blocks: vec![Held::default(); BLOCKS as usize],
@@ -365,12 +365,12 @@ impl Client {
     }
 }
 
-/// Completes what late members have to do, in any order, until told to stop; one of `fails_of` fails if that
-/// is not 0.
-fn complete(bed: &Bed, random: &mut Random, fails_of: &AtomicU32, is_over: &AtomicBool) {
+/// Completes what late members have to do, in any order, until told to stop; one of `fails_of`
+/// fails if that is not 0.
+fn complete(fixture: &Fixture, random: &mut Random, fails_of: &AtomicU32, is_over: &AtomicBool) {
     while !is_over.load(Ordering::Acquire) {
         let mut is_idle = true;
-        for late in &bed.late {
+        for late in &fixture.late {
             let waiting = late.volume().waiting();
             if waiting.is_empty() {
                 continue;
@@ -384,7 +384,7 @@ fn complete(bed: &Bed, random: &mut Random, fails_of: &AtomicU32, is_over: &Atom
                 _ => Err([Status::WriteError, Status::NotReady, Status::ReadError]
                     [random.next(3) as usize]),
             };
-            bed.relay.done(late.volume().complete(ticket, result));
+            fixture.relay.done(late.volume().complete(ticket, result));
         }
         if is_idle {
             thread::sleep(Duration::from_micros(20));
@@ -392,17 +392,18 @@ fn complete(bed: &Bed, random: &mut Random, fails_of: &AtomicU32, is_over: &Atom
     }
 }
 
-/// Runs clients while members fail and return, and then compares the members with each other and with what
-/// the clients know.
+/// Runs clients while members fail and return, and then compares the members with each other and
+/// with what the clients know.
 fn play(count: usize, late_set: u8, seed: u64, steps: u64) {
-    let bed = Bed::new(count, late_set);
+    let fixture = Fixture::new(count, late_set);
     let (fails_of, is_over) = (AtomicU32::new(40), AtomicBool::new(false));
     thread::scope(|scope| {
         let mut random = Random(seed | 1);
-        let completer = scope.spawn(|| complete(&bed, &mut Random(!seed | 1), &fails_of, &is_over));
+        let completer =
+            scope.spawn(|| complete(&fixture, &mut Random(!seed | 1), &fails_of, &is_over));
         let clients: Vec<_> = (0..CLIENTS)
             .map(|index| {
-                let mut client = Client::new(&bed, index, seed);
+                let mut client = Client::new(&fixture, index, seed);
                 scope.spawn(move || {
                     (0..steps).for_each(|_| client.step());
                     client
@@ -410,10 +411,10 @@ fn play(count: usize, late_set: u8, seed: u64, steps: u64) {
             })
             .collect();
         while clients.iter().any(|client| !client.is_finished()) {
-            trouble(&bed, late_set, &mut random);
+            trouble(&fixture, late_set, &mut random);
         }
         fails_of.store(0, Ordering::Release);
-        bed.wait_until_in_sync();
+        fixture.wait_until_in_sync();
         let clients = clients
             .into_iter()
             .map(|client| client.join().expect("no panic"));
@@ -423,11 +424,11 @@ fn play(count: usize, late_set: u8, seed: u64, steps: u64) {
         is_over.store(true, Ordering::Release);
         completer.join().expect("no panic");
     });
-    for late in &bed.late {
+    for late in &fixture.late {
         assert_eq!(late.volume().leases(), 0);
         late.volume().set_lateness(Lateness::Never);
     }
-    let contents = bed.members.iter().map(|member| contents(&**member));
+    let contents = fixture.members.iter().map(|member| contents(&**member));
     let contents: Vec<_> = contents.collect();
     assert!(
         contents.iter().all(|each| *each == contents[0]),
@@ -436,20 +437,20 @@ fn play(count: usize, late_set: u8, seed: u64, steps: u64) {
 }
 
 /// Takes a member out, takes one in memory offline for a moment, or returns one.
-fn trouble(bed: &Bed, late_set: u8, random: &mut Random) {
-    let member = random.next(bed.members.len() as u64) as usize;
+fn trouble(fixture: &Fixture, late_set: u8, random: &mut Random) {
+    let member = random.next(fixture.members.len() as u64) as usize;
     let name = format!("m{member}");
     match random.next(4) {
-        0 => drop(bed.mirror().fail_member(&name)),
+        0 => drop(fixture.mirror().fail_member(&name)),
         1 if late_set >> member & 1 == 0 => {
-            let controls = bed.members[member].controls();
+            let controls = fixture.members[member].controls();
             controls.set_availability(Availability::Offline);
             thread::sleep(Duration::from_millis(1));
             controls.set_availability(Availability::Online);
         }
-        _ => bed.mirror().return_member(&name).expect("a member"),
+        _ => fixture.mirror().return_member(&name).expect("a member"),
     }
-    let info = bed.mirror().info();
+    let info = fixture.mirror().info();
     let in_sync = |member: &&MirrorMember| member.role == Role::InSync;
     assert_ne!(info.members.iter().filter(in_sync).count(), 0);
     thread::sleep(Duration::from_millis(random.next(4)));
@@ -475,92 +476,101 @@ const REGION: u64 = 2048;
 
 #[test]
 fn a_member_that_was_taken_out_is_not_read_and_gets_only_what_it_missed() {
-    for bed in Bed::pairs() {
-        bed.write(0, 1).expect("both take it");
-        bed.mirror().fail_member("m0").expect("m1 is in sync");
-        assert_eq!(bed.member(0).cause, Some(Cause::Person));
-        bed.write(REGION, 2).expect("m1 takes it");
-        bed.write(3 * REGION, 3).expect("m1 takes it");
-        assert_eq!((bed.read(REGION), bed.held(0, REGION)), (Ok(2), 0));
-        assert_eq!(bed.member(0).missing_bytes, 2 * MIB);
-        let before = bed.mirror().info().resynced_bytes;
-        bed.mirror().return_member("m0").expect("a member");
-        bed.wait_until_in_sync();
-        assert_eq!((bed.held(0, REGION), bed.held(0, 3 * REGION)), (2, 3));
-        assert_eq!(bed.mirror().info().resynced_bytes - before, 2 * MIB);
+    for fixture in Fixture::pairs() {
+        fixture.write(0, 1).expect("both take it");
+        fixture.mirror().fail_member("m0").expect("m1 is in sync");
+        assert_eq!(fixture.member(0).cause, Some(Cause::Person));
+        fixture.write(REGION, 2).expect("m1 takes it");
+        fixture.write(3 * REGION, 3).expect("m1 takes it");
+        assert_eq!((fixture.read(REGION), fixture.held(0, REGION)), (Ok(2), 0));
+        assert_eq!(fixture.member(0).missing_bytes, 2 * MIB);
+        let before = fixture.mirror().info().resynced_bytes;
+        fixture.mirror().return_member("m0").expect("a member");
+        fixture.wait_until_in_sync();
+        assert_eq!(
+            (fixture.held(0, REGION), fixture.held(0, 3 * REGION)),
+            (2, 3)
+        );
+        assert_eq!(fixture.mirror().info().resynced_bytes - before, 2 * MIB);
     }
 }
 
 #[test]
 fn the_last_good_copy_stays_in_use_whatever_happens_to_it() {
-    for bed in Bed::pairs() {
-        bed.mirror().fail_member("m1").expect("m0 is in sync");
-        let told = bed.mirror().fail_member("m0").expect_err("nothing is left");
+    for fixture in Fixture::pairs() {
+        fixture.mirror().fail_member("m1").expect("m0 is in sync");
+        let told = fixture
+            .mirror()
+            .fail_member("m0")
+            .expect_err("nothing is left");
         insta::allow_duplicates! {
             insta::assert_snapshot!(told, @"m0 has the only good copy of the mirror; wait until another member is in sync, or return one");
         }
-        let controls = bed.members[0].controls();
+        let controls = fixture.members[0].controls();
         controls.set_availability(Availability::Offline);
-        assert!(!bed.mirror.is_ready());
-        let problem = bed.mirror.storage().problem();
+        assert!(!fixture.mirror.is_ready());
+        let problem = fixture.mirror.storage().problem();
         assert_eq!(problem.as_deref(), Some("member m0 is offline"));
-        assert!(bed.write(0, 1).is_err() && bed.read(0).is_err());
+        assert!(fixture.write(0, 1).is_err() && fixture.read(0).is_err());
         controls.set_availability(Availability::Online);
-        assert_eq!(bed.member(0).role, Role::InSync);
-        bed.write(0, 2).expect("it is there again");
-        assert_eq!(bed.read(0), Ok(2));
+        assert_eq!(fixture.member(0).role, Role::InSync);
+        fixture.write(0, 2).expect("it is there again");
+        assert_eq!(fixture.read(0), Ok(2));
     }
 }
 
 #[test]
 fn a_member_that_fails_leaves_commands_alone_and_returns_by_itself() {
-    for bed in Bed::pairs() {
-        let controls = bed.members[0].controls();
+    for fixture in Fixture::pairs() {
+        let controls = fixture.members[0].controls();
         controls.set_availability(Availability::Offline);
-        bed.write(5, 1).expect("m1 takes it");
-        assert_eq!(bed.read(5), Ok(1));
-        let member = bed.member(0);
+        fixture.write(5, 1).expect("m1 takes it");
+        assert_eq!(fixture.read(5), Ok(1));
+        let member = fixture.member(0);
         assert_eq!(member.role, Role::Absent);
         assert!(member.cause.is_some_and(Cause::passes), "{member:?}");
         controls.set_availability(Availability::Online);
         let until = Instant::now() + PATIENCE;
-        while bed.member(0).role != Role::InSync {
-            assert!(Instant::now() < until, "{:?}", bed.member(0));
+        while fixture.member(0).role != Role::InSync {
+            assert!(Instant::now() < until, "{:?}", fixture.member(0));
             thread::sleep(Duration::from_millis(10));
         }
-        assert_eq!(bed.held(0, 5), 1);
+        assert_eq!(fixture.held(0, 5), 1);
     }
 }
 
 #[test]
 fn a_block_that_one_member_cannot_read_is_read_from_another_and_written_again() {
-    let bed = Bed::new(2, 0b11);
-    for late in &bed.late {
+    let fixture = Fixture::new(2, 0b11);
+    for late in &fixture.late {
         late.volume().set_lateness(Lateness::Never);
     }
-    bed.write(7, 1).expect("both take it");
-    let disk = bed.late[0].volume().disk();
+    fixture.write(7, 1).expect("both take it");
+    let disk = fixture.late[0].volume().disk();
     disk.set_failure(Some(Status::ReadError));
     disk.fill(7 * 512, &[9; 512]);
     // The least busy member is the first one while nothing is in flight.
-    assert_eq!(bed.read(7), Ok(1));
-    assert_eq!(bed.member(0).cause, Some(Cause::Failed(Status::ReadError)));
+    assert_eq!(fixture.read(7), Ok(1));
+    assert_eq!(
+        fixture.member(0).cause,
+        Some(Cause::Failed(Status::ReadError))
+    );
     disk.set_failure(None);
-    bed.wait_until_in_sync();
-    assert_eq!(bed.held(0, 7), 1);
+    fixture.wait_until_in_sync();
+    assert_eq!(fixture.held(0, 7), 1);
 }
 
 #[test]
 fn a_member_that_failed_to_write_waits_for_someone() {
-    let bed = Bed::new(2, 0b10);
-    bed.late[0].volume().set_lateness(Lateness::Never);
-    bed.late[0]
+    let fixture = Fixture::new(2, 0b10);
+    fixture.late[0].volume().set_lateness(Lateness::Never);
+    fixture.late[0]
         .volume()
         .disk()
         .set_failure(Some(Status::WriteError));
-    bed.write(0, 1).expect("m0 takes it");
-    bed.late[0].volume().disk().set_failure(None);
-    let member = bed.member(1);
+    fixture.write(0, 1).expect("m0 takes it");
+    fixture.late[0].volume().disk().set_failure(None);
+    let member = fixture.member(1);
     assert!(!member.cause.is_some_and(Cause::passes), "{member:?}");
     assert_eq!(member.role, Role::Absent);
 }
@@ -577,40 +587,40 @@ fn what_a_member_may_lose_from_its_cache_is_copied_to_it_again() {
         })
         .collect();
     let members: Vec<_> = late.iter().map(|late| Arc::clone(late) as _).collect();
-    let bed = Bed {
+    let fixture = Fixture {
         mirror: mirror_of(&members, &relay).expect("they fit"),
         relay,
         members,
         late,
     };
-    assert_eq!(bed.mirror.write_cache(), WriteCache::Volatile);
-    bed.wait_until_in_sync();
-    bed.driver().flush().expect("both flush");
-    bed.write(0, 1).expect("both take it");
-    bed.driver().flush().expect("both flush");
-    bed.write(2 * REGION, 2).expect("both take it");
-    bed.mirror().fail_member("m1").expect("m0 is in sync");
-    assert_eq!(bed.member(1).missing_bytes, MIB);
+    assert_eq!(fixture.mirror.write_cache(), WriteCache::Volatile);
+    fixture.wait_until_in_sync();
+    fixture.driver().flush().expect("both flush");
+    fixture.write(0, 1).expect("both take it");
+    fixture.driver().flush().expect("both flush");
+    fixture.write(2 * REGION, 2).expect("both take it");
+    fixture.mirror().fail_member("m1").expect("m0 is in sync");
+    assert_eq!(fixture.member(1).missing_bytes, MIB);
     // Its power failed before it wrote its cache.
-    bed.late[1]
+    fixture.late[1]
         .volume()
         .disk()
         .fill(2 * REGION as usize * 512, &[0; 512]);
-    bed.wait_until_in_sync();
-    assert_eq!(bed.held(1, 2 * REGION), 2);
+    fixture.wait_until_in_sync();
+    assert_eq!(fixture.held(1, 2 * REGION), 2);
 }
 
 /// Without exclusion, a copy that read before a write would overwrite it afterwards.
 #[test]
 fn a_copy_to_a_member_replaces_no_newer_write() {
     const WRITTEN: u64 = 128;
-    for bed in Bed::pairs() {
-        let mut driver = bed.driver();
+    for fixture in Fixture::pairs() {
+        let mut driver = fixture.driver();
         for round in 0..100_u8 {
-            bed.mirror().fail_member("m1").expect("m0 is in sync");
-            bed.write(0, round).expect("m0 takes it");
+            fixture.mirror().fail_member("m1").expect("m0 is in sync");
+            fixture.write(0, round).expect("m0 takes it");
             thread::scope(|scope| {
-                scope.spawn(|| bed.mirror().return_member("m1").expect("a member"));
+                scope.spawn(|| fixture.mirror().return_member("m1").expect("a member"));
                 // Each block once, so that no later write hides what a copy did.
                 for block in (0..WRITTEN)
                     .cycle()
@@ -623,8 +633,8 @@ fn a_copy_to_a_member_replaces_no_newer_write() {
                     written.expect("a member takes it");
                 }
             });
-            bed.wait_until_in_sync();
-            let held = bed.members.iter().map(|member| contents(&**member));
+            fixture.wait_until_in_sync();
+            let held = fixture.members.iter().map(|member| contents(&**member));
             let held: Vec<_> = held.collect();
             assert!(held[0] == held[1], "members differ in round {round}");
         }
@@ -633,12 +643,12 @@ fn a_copy_to_a_member_replaces_no_newer_write() {
 
 #[test]
 fn copies_keep_to_the_rate() {
-    let bed = Bed::new(2, 0);
-    bed.mirror().set_resync_rate(Some(ByteSize(4 * MIB)));
-    bed.mirror().fail_member("m1").expect("m0 is in sync");
-    bed.write(0, 1).expect("m0 takes it");
+    let fixture = Fixture::new(2, 0);
+    fixture.mirror().set_resync_rate(Some(ByteSize(4 * MIB)));
+    fixture.mirror().fail_member("m1").expect("m0 is in sync");
+    fixture.write(0, 1).expect("m0 takes it");
     let began = Instant::now();
-    bed.wait_until_in_sync();
+    fixture.wait_until_in_sync();
     // The last piece is not waited for.
     assert!(
         began.elapsed() > Duration::from_millis(230),
@@ -669,13 +679,16 @@ fn what_cannot_be_a_mirror_is_refused_and_the_smallest_member_determines_the_siz
         matches!(other, VolumeError::OtherBlocks { .. }),
         "{other:?}"
     );
-    let bed = Bed::new(2, 0);
-    let resized = bed.mirror.storage().resize(ByteSize(MIB), &mut no_progress);
+    let fixture = Fixture::new(2, 0);
+    let resized = fixture
+        .mirror
+        .storage()
+        .resize(ByteSize(MIB), &mut no_progress);
     assert!(
         matches!(resized, Err(VolumeError::SizeOfMembers)),
         "{resized:?}"
     );
-    let unknown = bed
+    let unknown = fixture
         .mirror()
         .return_member("x")
         .expect_err("no member")

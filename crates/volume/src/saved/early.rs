@@ -12,8 +12,9 @@ use crate::damage::Damage;
 use crate::loading::{Loaded, Loading};
 use crate::{ManagedVolume, Relay};
 
-/// Reads what a volume is restored from, chunk by chunk. Commands that need a chunk which is not read yet
-/// wait for it, so [`step`](Self::step) has to be called until it returns [`LoadStep::End`].
+/// Reads what a volume is restored from, chunk by chunk. Commands that need a chunk which is not
+/// read yet wait for it, so [`step`](Self::step) has to be called until it returns
+/// [`LoadStep::End`].
 #[derive(Debug)]
 pub struct Loader {
     volume: Arc<dyn ManagedVolume>,
@@ -23,8 +24,8 @@ pub struct Loader {
     saved: Saved,
     /// Where the pass through the file is, which reads what no command has asked for.
     position: usize,
-    /// The chunk after the last one that commands waited for. Taking them in ascending order reads the disk in
-    /// one direction.
+    /// The chunk after the last one that commands waited for. Taking them in ascending order reads
+    /// the disk in one direction.
     wanted_from: u32,
 }
 
@@ -42,14 +43,14 @@ pub enum LoadStep {
     End,
 }
 
-/// Begins to restore `volume`, which is offline, has never been written to and is no member of another
-/// one, to the file `path`: to save `only`, or to any. When this returns, the volume may be set online. The
-/// returned loader does the rest.
+/// Begins to restore `volume`, which is offline, has never been written to and is no member of
+/// another one, to the file `path`: to save `only`, or to any. When this returns, the volume may be
+/// set online. The returned loader does the rest.
 ///
 /// # Errors
-/// If the volume cannot be restored, or the file does not fit it, cannot be read or has a damaged header or
-/// index. The volume is unchanged. If an increment does not fit, the save before it is restored, unless
-/// `only` is another; see [`Loader::broken`].
+/// If the volume cannot be restored, or the file does not fit it, cannot be read or has a damaged
+/// header or index. The volume is unchanged. If an increment does not fit, the save before it is
+/// restored, unless `only` is another; see [`Loader::broken`].
 pub fn begin_restore(
     volume: &Arc<dyn ManagedVolume>,
     path: &Path,
@@ -84,7 +85,8 @@ impl Loader {
     /// Loads a chunk that commands wait for, or else the next one of the file.
     ///
     /// # Errors
-    /// If the memory budget has no room for it. The commands that waited for it have failed. A later call tries again.
+    /// If the memory budget has no room for it. The commands that waited for it have failed. A
+    /// later call tries again.
     pub fn step(&mut self) -> Result<LoadStep, RestoreError> {
         let Some(position) = self.wanted().or_else(|| self.next()) else {
             if self.loading.is_complete() {

@@ -5,9 +5,10 @@
 //!               priority of sessions                   what others leave of the processors
 //! ```
 //!
-//! Who reads a snapshot holds the lock of a granule, for which writes of hosts spin. A thread of low priority
-//! that lost its processor with such a lock would stop them, so only the calling thread reads. It reads a
-//! granule at a time and sleeps in between, so it delays a session on its processor by no more than that.
+//! Who reads a snapshot holds the lock of a granule, for which writes of hosts spin. A thread of
+//! low priority that lost its processor with such a lock would stop them, so only the calling
+//! thread reads. It reads a granule at a time and sleeps in between, so it delays a session on its
+//! processor by no more than that.
 
 use std::cell::Cell;
 use std::io;
@@ -25,7 +26,8 @@ const PIECE_BYTES: usize = 64 << 10;
 /// What the packing thread asks for, one at a time.
 enum Question {
     Allocation(ByteRange),
-    /// The bytes at this offset, as many as the buffer holds. The answer returns the buffer, filled.
+    /// The bytes at this offset, as many as the buffer holds. The answer returns the buffer,
+    /// filled.
     Read(u64, Vec<u8>),
     Progress(Progress),
 }
@@ -90,8 +92,8 @@ impl Source for Asker {
     }
 }
 
-/// Does `work` in a thread of its own, after `prepare`, and answers its questions about `source` and
-/// `progress` meanwhile.
+/// Does `work` in a thread of its own, after `prepare`, and answers its questions about `source`
+/// and `progress` meanwhile.
 ///
 /// # Errors
 /// If the thread cannot be started.

@@ -1,5 +1,5 @@
-//! Commands on the volume below that carry requests of a window out. One thread owns them at a time: that of
-//! a lane, or the backing's own.
+//! Commands on the volume below that carry requests of a window out. One thread owns them at a
+//! time: that of a lane, or the backing's own.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -18,7 +18,7 @@ use window::{BackingError, BackingOp, Request};
 
 use super::{Client, VolumeBacking, meaning_of};
 use crate::ManagedVolume;
-use crate::lanes::LaneDoor;
+use crate::lanes::LaneHandle;
 use crate::relay::{Connections, Relay};
 
 /// Commands on the volume at a time.
@@ -54,15 +54,15 @@ struct Returns {
 struct Returned {
     completions: VecDeque<Completion>,
     /// Where the jobs are.
-    home: Home,
+    owner: JobOwner,
 }
 
 /// The thread that owns jobs.
-pub(super) enum Home {
+pub(super) enum JobOwner {
     /// The backing's own.
     Worker,
     /// That of a lane.
-    Lane(Arc<LaneDoor>),
+    Lane(Arc<LaneHandle>),
 }
 
 impl Returns {
@@ -75,11 +75,11 @@ impl Completions for Returns {
     fn done(&self, completion: Completion) {
         let mut state = self.state();
         state.completions.push_back(completion);
-        match &state.home {
-            Home::Worker => self.backing.ring_for_completions(),
+        match &state.owner {
+            JobOwner::Worker => self.backing.ring_for_completions(),
             // In the lane's own thread, a turn of its queues follows before it sleeps.
-            Home::Lane(door) if door.thread() == thread::current().id() => {}
-            Home::Lane(door) => door.event().raise(),
+            JobOwner::Lane(door) if door.thread() == thread::current().id() => {}
+            JobOwner::Lane(door) => door.event().raise(),
         }
     }
 }
@@ -132,7 +132,7 @@ impl Jobs {
         (volume, client): (&Arc<dyn ManagedVolume>, &Arc<dyn Client>),
         relay: &Arc<Relay>,
         frame_bytes: usize,
-        home: Home,
+        owner: JobOwner,
         charge: Charge,
     ) -> Self {
         let returns = relay.join(1, |connections| Returns {
@@ -140,7 +140,7 @@ impl Jobs {
             connections,
             state: Mutex::new(Returned {
                 completions: VecDeque::new(),
-                home,
+                owner,
             }),
         });
         Self {
@@ -173,7 +173,7 @@ impl Jobs {
 
     /// The worker owns the jobs from now on.
     pub(super) fn move_to_worker(&mut self) {
-        self.returns.state().home = Home::Worker;
+        self.returns.state().owner = JobOwner::Worker;
     }
 
     /// Handles what has come, and begins what can be begun. Returns whether there was anything.
@@ -198,7 +198,8 @@ impl Jobs {
         has_worked
     }
 
-    /// Fails every request that was begun: the thread has panicked, so nobody knows how far it came.
+    /// Fails every request that was begun: the thread has panicked, so nobody knows how far it
+    /// came.
     pub(super) fn fail(mut self) {
         for at in 0..self.slots.len() {
             if let Some(request) = self.slots[at].request.take() {

@@ -15,8 +15,8 @@ use crate::filters::{Delay, Fault, FaultRule, FaultStatus, FaultWhen, FilterSpec
 use crate::managed::Member;
 use crate::testing::io::{MIB, Reports, TestReactor, extent, no_progress};
 use crate::{
-    ByteSize, CacheMode, CacheSettings, Lanes, Origin, Relay, VolumeKind, VolumeSpec, create,
-    create_composite,
+    ByteSize, CacheMode, CacheSettings, LaneRegistry, Origin, Relay, VolumeKind, VolumeSpec,
+    create, create_composite,
 };
 
 const BLOCKS: u64 = 2 * MIB / 512;
@@ -29,9 +29,9 @@ enum Kind {
     MirrorOfFiles,
 }
 
-struct Bed {
+struct Fixture {
     budget: Arc<Budget>,
-    lanes: Arc<Lanes>,
+    lanes: Arc<LaneRegistry>,
     reports: Arc<Reports>,
     below: Vec<Arc<dyn ManagedVolume>>,
     volume: Arc<dyn ManagedVolume>,
@@ -40,12 +40,12 @@ struct Bed {
     _folder: Folder,
 }
 
-impl Bed {
+impl Fixture {
     fn new(kind: Kind, mode: CacheMode) -> Self {
         let folder = Folder::new();
         let budget = Arc::new(Budget::new(128 * MIB));
         let reports = Arc::<Reports>::default();
-        let lanes = Arc::<Lanes>::default();
+        let lanes = Arc::<LaneRegistry>::default();
         let platform = Platform {
             budget: Arc::clone(&budget),
             relay: Relay::new(Arc::clone(&reports) as _),
@@ -156,7 +156,8 @@ impl Bed {
         self.run(&intent(DataUse::Flush, &[]), Op::Flush)
     }
 
-    /// Writes, durably, until the thread itself has commands on the volumes below. Their bytes are zeros.
+    /// Writes, durably, until the thread itself has commands on the volumes below. Their bytes are
+    /// zeros.
     fn settle_in(&mut self) {
         let here = Some(thread::current().id());
         for _ in 0..2000 {
@@ -238,85 +239,85 @@ fn slow_reads(latency: Duration) -> FilterSpec {
 #[test]
 fn a_thread_with_a_lane_completes_misses_itself() {
     for kind in [Kind::CacheOfRam, Kind::CacheOfFile, Kind::MirrorOfFiles] {
-        let mut bed = Bed::new(kind, CacheMode::WriteThrough);
-        bed.settle_in();
+        let mut fixture = Fixture::new(kind, CacheMode::WriteThrough);
+        fixture.settle_in();
         let here = Some(thread::current().id());
         for number in 0..200_u64 {
             let lba = number * 8;
-            bed.write(lba, &[number as u8; 512]).expect("writes");
-            assert_eq!(bed.reports.reporter(), here, "{kind:?}: a write");
-            assert_eq!(bed.read(lba, 1), Ok(vec![number as u8; 512]));
-            assert_eq!(bed.reports.reporter(), here, "{kind:?}: a read");
+            fixture.write(lba, &[number as u8; 512]).expect("writes");
+            assert_eq!(fixture.reports.reporter(), here, "{kind:?}: a write");
+            assert_eq!(fixture.read(lba, 1), Ok(vec![number as u8; 512]));
+            assert_eq!(fixture.reports.reporter(), here, "{kind:?}: a read");
         }
     }
 }
 
 #[test]
 fn a_delay_of_the_volume_below_ends_in_the_lane() {
-    let mut bed = Bed::new(Kind::CacheOfRam, CacheMode::WriteThrough);
-    bed.settle_in();
+    let mut fixture = Fixture::new(Kind::CacheOfRam, CacheMode::WriteThrough);
+    fixture.settle_in();
     let latency = Duration::from_millis(30);
-    bed.filter(slow_reads(latency));
+    fixture.filter(slow_reads(latency));
     let start = Instant::now();
-    assert_eq!(bed.read(64, 1), Ok(vec![0; 512]));
+    assert_eq!(fixture.read(64, 1), Ok(vec![0; 512]));
     assert!(start.elapsed() >= latency, "{:?}", start.elapsed());
-    assert_eq!(bed.reports.reporter(), Some(thread::current().id()));
+    assert_eq!(fixture.reports.reporter(), Some(thread::current().id()));
 }
 
 #[test]
 fn errors_of_the_volume_below_are_those_of_commands() {
-    let mut bed = Bed::new(Kind::CacheOfRam, CacheMode::WriteThrough);
-    bed.settle_in();
+    let mut fixture = Fixture::new(Kind::CacheOfRam, CacheMode::WriteThrough);
+    fixture.settle_in();
     let rule = FaultRule {
         kind: Some(OpKind::Read),
         status: FaultStatus::ReadError,
         when: FaultWhen::EveryNth(NonZeroU64::MIN),
     };
-    bed.filter(FilterSpec {
+    fixture.filter(FilterSpec {
         fault: Some(Fault::new(0, vec![rule]).expect("one rule")),
         ..FilterSpec::default()
     });
-    assert_eq!(bed.read(64, 1), Err(Status::ReadError));
-    bed.filter(FilterSpec::default());
-    assert_eq!(bed.read(64, 1), Ok(vec![0; 512]));
+    assert_eq!(fixture.read(64, 1), Err(Status::ReadError));
+    fixture.filter(FilterSpec::default());
+    assert_eq!(fixture.read(64, 1), Ok(vec![0; 512]));
 }
 
 #[test]
 fn what_a_lane_has_begun_goes_on_when_it_ends() {
-    let mut bed = Bed::new(Kind::CacheOfRam, CacheMode::WriteThrough);
-    bed.settle_in();
-    bed.filter(slow_reads(Duration::from_millis(50)));
+    let mut fixture = Fixture::new(Kind::CacheOfRam, CacheMode::WriteThrough);
+    fixture.settle_in();
+    fixture.filter(slow_reads(Duration::from_millis(50)));
     // More than can be begun at a time.
-    let tickets: Vec<_> = (0..100).map(|at| bed.begin_read(at * 8)).collect();
+    let tickets: Vec<_> = (0..100).map(|at| fixture.begin_read(at * 8)).collect();
     let mut turns = 0;
-    let mut reactor = bed.reactor.take().expect("it has one");
+    let mut reactor = fixture.reactor.take().expect("it has one");
     reactor.run(|| {
         turns += 1;
         (turns > 1).then_some(())
     });
-    let not_begun = bed.begin_read(2000);
+    let not_begun = fixture.begin_read(2000);
     drop(reactor);
     for ticket in tickets.into_iter().chain([not_begun]) {
-        assert_eq!(bed.wait(ticket), Ok(()));
-        bed.volume.release(ticket);
+        assert_eq!(fixture.wait(ticket), Ok(()));
+        fixture.volume.release(ticket);
     }
-    assert_ne!(bed.reports.reporter(), Some(thread::current().id()));
-    assert_eq!(bed.read(3000, 1), Ok(vec![0; 512]));
+    assert_ne!(fixture.reports.reporter(), Some(thread::current().id()));
+    assert_eq!(fixture.read(3000, 1), Ok(vec![0; 512]));
 }
 
 #[test]
 fn a_removal_waits_for_what_a_lane_has_begun_and_frees_its_memory() {
     for kind in [Kind::CacheOfRam, Kind::MirrorOfFiles] {
-        let mut bed = Bed::new(kind, CacheMode::WriteBack);
-        bed.settle_in();
-        bed.filter(slow_reads(Duration::from_millis(50)));
-        let ticket = bed.begin_read(64);
-        let mut reactor = bed.reactor.take().expect("it has one");
-        let removed = bed.ticket();
+        let mut fixture = Fixture::new(kind, CacheMode::WriteBack);
+        fixture.settle_in();
+        fixture.filter(slow_reads(Duration::from_millis(50)));
+        let ticket = fixture.begin_read(64);
+        let mut reactor = fixture.reactor.take().expect("it has one");
+        let removed = fixture.ticket();
         thread::scope(|scope| {
             scope.spawn(|| {
-                bed.volume.remove();
-                bed.reports.done(Completion {
+                fixture.volume.remove();
+                fixture.reports.done(Completion {
                     ticket: removed,
                     result: Ok(()),
                 });
@@ -324,19 +325,19 @@ fn a_removal_waits_for_what_a_lane_has_begun_and_frees_its_memory() {
             assert_eq!(reactor.wait(removed), Ok(()));
         });
         // A removal flushes first, which may take longer than the read.
-        let read = bed.wait(ticket);
+        let read = fixture.wait(ticket);
         assert!(matches!(read, Ok(()) | Err(Status::Gone)), "{read:?}");
-        bed.volume.release(ticket);
-        for below in &bed.below {
+        fixture.volume.release(ticket);
+        for below in &fixture.below {
             below.remove();
         }
         drop(reactor);
-        let Bed {
+        let Fixture {
             budget,
             below,
             volume,
             ..
-        } = bed;
+        } = fixture;
         drop((below, volume));
         assert_eq!(budget.used_bytes(), 0, "{kind:?}");
     }
@@ -344,12 +345,12 @@ fn a_removal_waits_for_what_a_lane_has_begun_and_frees_its_memory() {
 
 #[test]
 fn the_thread_of_a_lane_removes_a_volume_without_waiting_for_itself() {
-    let mut bed = Bed::new(Kind::CacheOfFile, CacheMode::WriteThrough);
-    bed.settle_in();
+    let mut fixture = Fixture::new(Kind::CacheOfFile, CacheMode::WriteThrough);
+    fixture.settle_in();
     let start = Instant::now();
-    bed.volume.storage().close();
+    fixture.volume.storage().close();
     assert!(start.elapsed() < LANES_WAIT);
-    assert_eq!(bed.read(0, 1), Err(Status::Gone));
+    assert_eq!(fixture.read(0, 1), Err(Status::Gone));
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -376,27 +377,27 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn play(bed: &mut Bed, model: &mut [u8], step: Step) {
+fn play(fixture: &mut Fixture, model: &mut [u8], step: Step) {
     let bytes = |lba: u64, blocks: u64| lba as usize * 512..(lba + blocks) as usize * 512;
     match step {
         Step::Write { lba, blocks, byte } => {
             let data = vec![byte; blocks as usize * 512];
-            bed.write(lba, &data).expect("writes");
+            fixture.write(lba, &data).expect("writes");
             model[bytes(lba, blocks)].copy_from_slice(&data);
         }
         Step::Read { lba, blocks } => {
-            let read = bed.read(lba, blocks).expect("reads");
+            let read = fixture.read(lba, blocks).expect("reads");
             assert!(read == model[bytes(lba, blocks)], "a read of {lba}");
         }
         Step::Discard { lba, blocks } => {
-            bed.discard(lba, blocks).expect("discards");
+            fixture.discard(lba, blocks).expect("discards");
             model[bytes(lba, blocks)].fill(0);
         }
-        Step::Flush => bed.flush().expect("flushes"),
+        Step::Flush => fixture.flush().expect("flushes"),
         Step::EndLane => {
-            bed.reactor = match bed.reactor.take() {
+            fixture.reactor = match fixture.reactor.take() {
                 Some(_) => None,
-                None => Some(TestReactor::new(&bed.lanes, &bed.reports)),
+                None => Some(TestReactor::new(&fixture.lanes, &fixture.reports)),
             };
         }
     }
@@ -416,16 +417,16 @@ proptest! {
         steps in proptest::collection::vec(step(), 1..60),
         settles_in in any::<bool>(),
     ) {
-        let mut bed = Bed::new(kind, mode);
+        let mut fixture = Fixture::new(kind, mode);
         if settles_in {
-            bed.settle_in();
+            fixture.settle_in();
         }
         let mut model = vec![0; BLOCKS as usize * 512];
         for step in steps {
-            play(&mut bed, &mut model, step);
+            play(&mut fixture, &mut model, step);
         }
         for lba in (0..BLOCKS).step_by(256) {
-            play(&mut bed, &mut model, Step::Read { lba, blocks: 256 });
+            play(&mut fixture, &mut model, Step::Read { lba, blocks: 256 });
         }
     }
 }

@@ -15,8 +15,9 @@ const IDLE_FRAMES_MAX: usize = 64;
 
 /// Slots by which their vector grows, if an eighth of it is less.
 const SLOTS_STEP: usize = 64;
-/// An entry of the map of ghosts, from window blocks to numbers: key, value and a control byte. A map has a power of
-/// two of buckets, and doubles when removed entries have used up what it has to spare.
+/// An entry of the map of ghosts, from window blocks to numbers: key, value and a control byte. A
+/// map has a power of two of buckets, and doubles when removed entries have used up what it has to
+/// spare.
 const MAP_ENTRY_BYTES: usize = 4 * (size_of::<(u64, u32)>() + 1);
 /// What a frame that is known takes at most besides its memory and its
 /// [`Frame`](crate::frame::Frame): its slot, what is known of its transfer, its entry in the map,
@@ -274,8 +275,8 @@ impl State {
         }
     }
 
-    /// Gives a window block a free frame, which no lease keeps yet. Returns `None` if the budget has
-    /// no room for its memory.
+    /// Gives a window block a free frame, which no lease keeps yet. Returns `None` if the budget
+    /// has no room for its memory.
     fn assign(&mut self, block: u64) -> Option<u32> {
         self.make_room();
         let frame = if let Some(&frame) = self.free.back() {
@@ -316,8 +317,8 @@ impl State {
         Some(frame)
     }
 
-    /// Charges the memory of so many frames, and the bookkeeping of `known` ones; both at least of those
-    /// that a cache keeps.
+    /// Charges the memory of so many frames, and the bookkeeping of `known` ones; both at least of
+    /// those that a cache keeps.
     pub(super) fn charge_frames(
         &mut self,
         with_memory: usize,

@@ -1,5 +1,5 @@
-//! Erasures: discards and zeroing, of any length. Blocks in memory become zeros at once; the backing
-//! follows.
+//! Erasures: discards and zeroing, of any length. Blocks in memory become zeros at once; the
+//! backing follows.
 //!
 //! ```text
 //!  execute ──► Open ──► Wanted: writes of its blocks end ──► in flight ──► gone
@@ -150,8 +150,8 @@ impl State {
         lease.then_flush |= awaited > 0 && lease.persistence == Persistence::Durable;
     }
 
-    /// A lease ends: what it has erased is erased below, too, even if it never settled. Otherwise erasures
-    /// of aborted commands could fill the list.
+    /// A lease ends: what it has erased is erased below, too, even if it never settled. Otherwise
+    /// erasures of aborted commands could fill the list.
     pub(super) fn want_erasures(&mut self, index: u32) {
         if self.erasures.is_empty() || self.is_closed {
             return;

@@ -19,8 +19,8 @@ use crate::sectors::SectorSet;
 
 /// Background writes in flight at a time.
 const CLEANING_MAX: usize = 32;
-/// The share of a cache's frames that may be dirty: one in this many. A write beyond that is answered
-/// when the slower device has it.
+/// The share of a cache's frames that may be dirty: one in this many. A write beyond that is
+/// answered when the slower device has it.
 const DIRTY_SHARE: usize = 2;
 /// Frames that are evicted under one hold of the lock when a cache becomes smaller.
 const TRIM_STEP: usize = 256;
@@ -219,8 +219,8 @@ impl State {
         true
     }
 
-    /// Whether dirty sectors of a frame stay dirty if they cannot be written: commands were told that
-    /// they are in the cache.
+    /// Whether dirty sectors of a frame stay dirty if they cannot be written: commands were told
+    /// that they are in the cache.
     pub(super) fn keeps_unwritten(&self, frame: u32) -> bool {
         self.slots[frame as usize].is_acknowledged
     }

@@ -238,8 +238,8 @@ impl Play {
         self.commands.insert(slot, command);
     }
 
-    /// The failures that no command meets from now on. A write fails as a whole only when its last part
-    /// has ended, so one of its parts may have failed before.
+    /// The failures that no command meets from now on. A write fails as a whole only when its last
+    /// part has ended, so one of its parts may have failed before.
     fn ended_failures(&mut self) -> Failures {
         let requests = self.disk.requests();
         let is_in_flight = |id: &RequestId| requests.iter().any(|request| request.id == *id);
@@ -495,8 +495,8 @@ impl Play {
         let (was, now) = (command.failures, self.failures);
         let is_durable = command.persistence == Persistence::Durable;
         if result.is_err() {
-            // If another command overwrote the data while this one was outstanding, and that write was lost,
-            // this command reports the error, too.
+            // If another command overwrote the data while this one was outstanding, and that write
+            // was lost, this command reports the error, too.
             let mut made = command.made.iter();
             let lost = made.any(|made| {
                 sectors.is_lost_since(made.0, made.1) || made.1 <= sectors.unwritten[made.0]

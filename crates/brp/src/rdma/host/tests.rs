@@ -43,7 +43,7 @@ impl HostWork for Work {
     }
 }
 
-struct Rig {
+struct Fixture {
     session: HostSession,
     work: Work,
     done: Vec<Outcome>,
@@ -58,20 +58,20 @@ fn login() -> Login {
     login
 }
 
-impl Rig {
-    /// A session whose login was granted, with a read of 512 bytes, one of 8 KiB, a write of 512 bytes and one of 8 KiB
-    /// in flight.
+impl Fixture {
+    /// A session whose login was granted, with a read of 512 bytes, one of 8 KiB, a write of 512
+    /// bytes and one of 8 KiB in flight.
     fn new(features: Features) -> Self {
         let reply = ConnectionReply::new(4, 1056);
         let session =
             HostSession::new(login(), None, reply.as_bytes(), u32::MAX).expect("a valid reply");
-        let mut rig = Self {
+        let mut fixture = Self {
             session,
             work: Work::default(),
             done: Vec::new(),
         };
-        rig.session.poll_transmit(&mut rig.work);
-        let (sent, _) = rig.work.sent.pop_front().expect("LOGIN");
+        fixture.session.poll_transmit(&mut fixture.work);
+        let (sent, _) = fixture.work.sent.pop_front().expect("LOGIN");
         assert_eq!(sent, login().as_bytes());
         let mut reply = LoginReply::rejected(LoginStatus::Ok);
         reply.tags.set(4);
@@ -83,7 +83,7 @@ impl Rig {
         reply.command_data_max_bytes.set(4096);
         reply.reply_data_max_bytes.set(1024);
         reply.session = SessionId([1; 16]);
-        rig.message(&[reply.as_bytes()], None).expect("granted");
+        fixture.message(&[reply.as_bytes()], None).expect("granted");
         let extent = |blocks| Extent::new(Lba(0), Blocks(blocks));
         for (tag, command) in [
             (0, host::read(extent(1), BufferRange::first(0, 512))),
@@ -91,10 +91,10 @@ impl Rig {
             (2, host::write(extent(1), BufferRange::first(2, 512))),
             (3, host::write(extent(16), BufferRange::first(3, 8192))),
         ] {
-            rig.session.submit(tag, &command).expect("credits");
+            fixture.session.submit(tag, &command).expect("credits");
         }
-        rig.session.poll_transmit(&mut rig.work);
-        rig
+        fixture.session.poll_transmit(&mut fixture.work);
+        fixture
     }
 
     fn message(&mut self, parts: &[&[u8]], key: Option<RemoteKey>) -> Result<(), HostError> {
@@ -114,8 +114,8 @@ const WRITE_KEY: RemoteKey = RemoteKey(0xAB00_0001);
 /// BRP-13, BRP-18: short data are inside, others behind one descriptor.
 #[test]
 fn short_data_go_inside_and_long_ones_behind_a_descriptor() {
-    let rig = Rig::new(Step::Merge.features());
-    let commands: Vec<(Command, usize, Option<BufferRange>)> = (rig.work.sent.iter())
+    let fixture = Fixture::new(Step::Merge.features());
+    let commands: Vec<(Command, usize, Option<BufferRange>)> = (fixture.work.sent.iter())
         .map(|(head, data)| {
             let (command, rest) = Command::read_from_prefix(head).expect("a command");
             (command, rest.len(), *data)
@@ -135,7 +135,12 @@ fn short_data_go_inside_and_long_ones_behind_a_descriptor() {
             (1, 0, 16, false)
         ]
     );
-    let reaches: Vec<_> = rig.work.opened.iter().map(|(_, reach, _)| *reach).collect();
+    let reaches: Vec<_> = fixture
+        .work
+        .opened
+        .iter()
+        .map(|(_, reach, _)| *reach)
+        .collect();
     assert_eq!(reaches, [Reach::Write, Reach::Read]);
     assert!(commands[1].0.flags().contains(Flags::INVALIDATE));
     assert!(!commands[0].0.flags().contains(Flags::INVALIDATE));
@@ -144,44 +149,51 @@ fn short_data_go_inside_and_long_ones_behind_a_descriptor() {
 /// BRP-19: when an outcome is reported, no key opens its data any more.
 #[test]
 fn keys_are_invalid_before_outcomes_are_reported() {
-    let mut rig = Rig::new(Step::Merge.features());
-    rig.message(&[success(1, 0).as_bytes()], Some(READ_KEY))
+    let mut fixture = Fixture::new(Step::Merge.features());
+    fixture
+        .message(&[success(1, 0).as_bytes()], Some(READ_KEY))
         .expect("a reply");
-    assert_eq!(rig.work.closed, [], "the target did that");
-    rig.message(&[success(3, 0).as_bytes()], None)
+    assert_eq!(fixture.work.closed, [], "the target did that");
+    fixture
+        .message(&[success(3, 0).as_bytes()], None)
         .expect("a reply");
-    assert_eq!(rig.work.closed, [WRITE_KEY]);
+    assert_eq!(fixture.work.closed, [WRITE_KEY]);
     let data = [7; 512];
-    rig.message(&[success(0, 512).as_bytes(), &data], None)
+    fixture
+        .message(&[success(0, 512).as_bytes(), &data], None)
         .expect("a reply");
-    assert_eq!(rig.work.put, [(BufferRange::first(0, 512), data.to_vec())]);
-    let tags: Vec<u16> = rig.done.iter().map(|outcome| outcome.tag).collect();
+    assert_eq!(
+        fixture.work.put,
+        [(BufferRange::first(0, 512), data.to_vec())]
+    );
+    let tags: Vec<u16> = fixture.done.iter().map(|outcome| outcome.tag).collect();
     assert_eq!(tags, [1, 3, 0]);
-    rig.session.handle_close(&mut rig.work);
-    assert_eq!(rig.work.closed, [WRITE_KEY], "each once");
+    fixture.session.handle_close(&mut fixture.work);
+    assert_eq!(fixture.work.closed, [WRITE_KEY], "each once");
 }
 
 #[test]
 fn a_command_without_room_is_posted_later_and_its_key_is_closed() {
-    let mut rig = Rig::new(Step::Merge.features());
-    rig.message(&[success(1, 0).as_bytes()], Some(READ_KEY))
+    let mut fixture = Fixture::new(Step::Merge.features());
+    fixture
+        .message(&[success(1, 0).as_bytes()], Some(READ_KEY))
         .expect("a reply");
     let extent = Extent::new(Lba(0), Blocks(16));
     let read = host::read(extent, BufferRange::first(1, 8192));
-    rig.session.submit(1, &read).expect("credits");
-    rig.work.has_no_room = true;
-    rig.session.poll_transmit(&mut rig.work);
-    assert!(rig.session.wants_transmit());
-    assert_eq!(rig.work.closed.len(), 1, "the key of what was not sent");
-    rig.work.has_no_room = false;
-    rig.session.poll_transmit(&mut rig.work);
-    assert!(!rig.session.wants_transmit());
+    fixture.session.submit(1, &read).expect("credits");
+    fixture.work.has_no_room = true;
+    fixture.session.poll_transmit(&mut fixture.work);
+    assert!(fixture.session.wants_transmit());
+    assert_eq!(fixture.work.closed.len(), 1, "the key of what was not sent");
+    fixture.work.has_no_room = false;
+    fixture.session.poll_transmit(&mut fixture.work);
+    assert!(!fixture.session.wants_transmit());
 }
 
 /// BRP-37: replies that came together are handled in order.
 #[test]
 fn joined_replies_are_replies() {
-    let mut rig = Rig::new(Step::Merge.features());
+    let mut fixture = Fixture::new(Step::Merge.features());
     let data = [9; 512];
     let replies = [
         Short::replies(3, 3 * 16 + 512).as_bytes(),
@@ -191,11 +203,11 @@ fn joined_replies_are_replies() {
         Short::reply(3, 0, Status::WriteError, 4, 0).as_bytes(),
     ]
     .concat();
-    rig.message(&[&replies], None).expect("replies");
-    assert_eq!(rig.done.len(), 3);
-    assert_eq!(rig.done[2].status, Status::WriteError);
-    assert_eq!(rig.work.put.len(), 1);
-    assert_eq!(rig.work.closed, [READ_KEY, WRITE_KEY]);
+    fixture.message(&[&replies], None).expect("replies");
+    assert_eq!(fixture.done.len(), 3);
+    assert_eq!(fixture.done[2].status, Status::WriteError);
+    assert_eq!(fixture.work.put.len(), 1);
+    assert_eq!(fixture.work.closed, [READ_KEY, WRITE_KEY]);
 }
 
 /// A message with the key that it invalidates, and what is wrong with it.
@@ -255,19 +267,19 @@ fn what_a_target_may_not_send_ends_the_connection_with_a_fault() {
     let reply = success(1, 0);
     let cases = wrong_messages().into_iter().chain(wrong_replies());
     for (index, (violation, message, key)) in cases.enumerate() {
-        let mut rig = Rig::new(Step::Merge.features());
-        rig.work.sent.clear();
-        let result = rig.message(&[&message], key);
+        let mut fixture = Fixture::new(Step::Merge.features());
+        fixture.work.sent.clear();
+        let result = fixture.message(&[&message], key);
         assert_eq!(result, Err(HostError::Violation(violation)), "case {index}");
-        rig.session.poll_transmit(&mut rig.work);
+        fixture.session.poll_transmit(&mut fixture.work);
         let fault = Short::fault(violation).as_bytes().to_vec();
-        assert_eq!(rig.work.sent, [(fault, None)], "case {index}");
-        let after = rig.message(&[reply.as_bytes()], None);
+        assert_eq!(fixture.work.sent, [(fault, None)], "case {index}");
+        let after = fixture.message(&[reply.as_bytes()], None);
         assert_eq!(after, Err(HostError::Closed));
     }
-    let mut rig = Rig::new(Step::Parallel.features());
+    let mut fixture = Fixture::new(Step::Parallel.features());
     let one = Short::replies(1, 16);
-    let result = rig.message(&[one.as_bytes(), reply.as_bytes()], None);
+    let result = fixture.message(&[one.as_bytes(), reply.as_bytes()], None);
     assert_eq!(result, Err(Violation::Kind.into()), "without MERGE");
 }
 

@@ -1,7 +1,8 @@
 //! From ready commands to RDMA WRITEs, REPLY and REPLIES.
 //!
-//! The data of ready commands are written first, then the replies follow: data that were posted before a reply arrive
-//! before it (BRP-18). A read whose command has no descriptors goes inside of the reply.
+//! The data of ready commands are written first, then the replies follow: data that were posted
+//! before a reply arrive before it (BRP-18). A read whose command has no descriptors goes inside of
+//! the reply.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -16,11 +17,11 @@ use crate::wire::{LoginReply, Short};
 /// Replies that are to be posted.
 #[derive(Debug, Default)]
 pub(super) struct Outbound {
-    /// At most as many as the session has tags, since a host that does not acknowledge messages could continue
-    /// sending commands.
+    /// At most as many as the session has tags, since a host that does not acknowledge messages
+    /// could continue sending commands.
     replies: VecDeque<Staged>,
-    /// The data inside them, in order; emptied when all are posted. Copied here, since a message has a fixed length
-    /// once it is posted and a read may fail.
+    /// The data inside them, in order; emptied when all are posted. Copied here, since a message
+    /// has a fixed length once it is posted and a read may fail.
     data: Vec<u8>,
     /// Where in `data` those of the first reply begin.
     data_at: usize,
@@ -162,8 +163,8 @@ impl Outbound {
         true
     }
 
-    /// How many replies go into the next message, and their length with their data: several if replies are joined, and
-    /// as many as the host's receives take (BRP-36, BRP-37).
+    /// How many replies go into the next message, and their length with their data: several if
+    /// replies are joined, and as many as the host's receives take (BRP-36, BRP-37).
     fn next_message(&self, commands: &Commands) -> (usize, u32) {
         let receive_max_bytes = SHORT_BYTES + commands.reply_data_max_bytes();
         let joined_max_bytes = receive_max_bytes.max(size_of::<LoginReply>() as u32) - SHORT_BYTES;

@@ -4,8 +4,8 @@ use session::{RemoteBuffer, RemoteKey};
 
 use crate::wire::{DESCRIPTORS_MAX, Descriptor, Flags};
 
-/// The descriptors of one command. Whether they fit its data is for [`Commands`](crate::target) to judge; nothing is
-/// read from or written to other memory.
+/// The descriptors of one command. Whether they fit its data is for [`Commands`](crate::target) to
+/// judge; nothing is read from or written to other memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Places {
     buffers: [RemoteBuffer; DESCRIPTORS_MAX as usize],
@@ -47,8 +47,8 @@ impl Places {
         &self.buffers[..self.count]
     }
 
-    /// Where the data from `offset_bytes` on are: up to `len_max_bytes` of them, in one stretch. `None`
-    /// beyond the end.
+    /// Where the data from `offset_bytes` on are: up to `len_max_bytes` of them, in one stretch.
+    /// `None` beyond the end.
     pub(super) fn piece(&self, mut offset_bytes: u32, len_max_bytes: u32) -> Option<RemoteBuffer> {
         for buffer in self.buffers() {
             if offset_bytes < buffer.len_bytes {

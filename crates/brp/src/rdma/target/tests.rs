@@ -166,7 +166,8 @@ fn a_login_gets_no_more_than_the_connection_has() {
     assert_ne!(reply.session, SessionId::NONE);
 }
 
-/// BRP-18: data are written before the reply, into the descriptors in their order, and nowhere else.
+/// BRP-18: data are written before the reply, into the descriptors in their order, and nowhere
+/// else.
 #[test]
 fn a_read_fills_its_descriptors_and_then_is_answered() {
     let (volume, target) = vec_target();
@@ -261,7 +262,8 @@ fn a_write_reads_its_descriptors() {
     assert_eq!(late, Err(Violation::UnexpectedData.into()));
 }
 
-/// BRP-13, BRP-14, BRP-15: commands whose data are not where they may be have no effect and post nothing.
+/// BRP-13, BRP-14, BRP-15: commands whose data are not where they may be have no effect and post
+/// nothing.
 #[test]
 fn a_command_with_bad_descriptors_gets_a_status() {
     let (volume, target) = vec_target();

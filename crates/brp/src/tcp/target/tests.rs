@@ -606,7 +606,8 @@ fn credits_fall_when_memory_for_waiting_data_is_short_and_recover() {
     assert_eq!((reply.status(), reply.credits()), (0, 2));
 }
 
-/// Data that are kept until a command has them all are charged, and the command fails if there is no room.
+/// Data that are kept until a command has them all are charged, and the command fails if there is
+/// no room.
 #[test]
 fn data_of_compare_and_write_are_charged_until_it_is_executed() {
     let (_, target) = vec_target();

@@ -19,8 +19,8 @@ use crate::wire::{Command, ConnectionReply, Descriptor, Flags, Operation, Sessio
 /// The most data of a reply in bytes.
 const REPLY_DATA_BYTES: u32 = 1024;
 
-/// A target's end gets messages: the input is cut into them by a length before each. Most are made into commands with
-/// descriptors. A second connection resumes the session.
+/// A target's end gets messages: the input is cut into them by a length before each. Most are made
+/// into commands with descriptors. A second connection resumes the session.
 pub fn target_session(input: &[u8]) {
     let Some((&first, rest)) = input.split_first() else {
         return;
@@ -48,7 +48,8 @@ pub fn target_session(input: &[u8]) {
     }
 }
 
-/// A message made of these bytes: a command with descriptors if they are as many as it takes, or as they are.
+/// A message made of these bytes: a command with descriptors if they are as many as it takes, or as
+/// they are.
 fn message(sequence: u32, bytes: &[u8]) -> Vec<u8> {
     let &[what, tag, lba, blocks, count, len, data] = bytes else {
         return bytes.to_vec();
@@ -149,8 +150,8 @@ impl HostWork for Sink {
     }
 }
 
-/// A host's end gets any messages after a granted login, with commands of each kind in flight. The first byte of each
-/// is its length, the second the key that it invalidates.
+/// A host's end gets any messages after a granted login, with commands of each kind in flight. The
+/// first byte of each is its length, the second the key that it invalidates.
 pub fn host_session(input: &[u8]) {
     let mut login = login();
     login.features.set(Step::Merge.features().0);

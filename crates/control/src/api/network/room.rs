@@ -1,6 +1,6 @@
-//! How many connections there are at once, and which one ends if there is no room for one more: one of those that
-//! have not sent a valid token yet, of the address that has most of them; else the one that is idle for
-//! longest, of the token that has most.
+//! How many connections there are at once, and which one ends if there is no room for one more: one
+//! of those that have not sent a valid token yet, of the address that has most of them; else the
+//! one that is idle for longest, of the token that has most.
 
 use std::collections::BTreeMap;
 use std::future;
@@ -22,22 +22,22 @@ const EVICTION_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Room {
     places: Arc<Semaphore>,
-    guests: Guests,
+    connections: Connections,
 }
 
-type Guests = Arc<Mutex<List>>;
+type Connections = Arc<Mutex<List>>;
 
-/// The connections by their number, which is in the order of their start. One that is evicted is in the list no
-/// more.
+/// The connections by their number, which is in the order of their start. One that is evicted is in
+/// the list no more.
 #[derive(Debug, Default)]
 struct List {
-    guests: BTreeMap<u64, Guest>,
+    connections: BTreeMap<u64, ApiConnection>,
     /// The next number of a connection, and of a request.
     next: u64,
 }
 
 #[derive(Debug)]
-struct Guest {
+struct ApiConnection {
     network: IpAddr,
     /// The token of its last request; `None` if none was valid.
     token: Option<String>,
@@ -63,7 +63,7 @@ pub(in crate::api) struct Membership(Arc<Number>);
 #[derive(Debug)]
 struct Number {
     number: u64,
-    guests: Guests,
+    connections: Connections,
 }
 
 /// A request in progress, until it drops: its connection is not idle.
@@ -78,28 +78,32 @@ impl Room {
     pub(super) fn new() -> Self {
         Self {
             places: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
-            guests: Arc::default(),
+            connections: Arc::default(),
         }
     }
 
-    /// A place for a connection from `peer`. `None` if all are taken by connections with requests in progress.
+    /// A place for a connection from `peer`. `None` if all are taken by connections with requests
+    /// in progress.
     pub(super) async fn enter(&mut self, peer: IpAddr) -> Option<Entry> {
         let permit = match Arc::clone(&self.places).try_acquire_owned() {
             Ok(permit) => permit,
             Err(_) => self.evict_one().await?,
         };
         let (evict, evicted) = oneshot::channel();
-        let number = lock(&self.guests).add(network_of(peer), evict);
-        let guests = Arc::clone(&self.guests);
+        let number = lock(&self.connections).add(network_of(peer), evict);
+        let connections = Arc::clone(&self.connections);
         Some(Entry {
-            membership: Membership(Arc::new(Number { number, guests })),
+            membership: Membership(Arc::new(Number {
+                number,
+                connections,
+            })),
             evicted,
             _permit: permit,
         })
     }
 
     async fn evict_one(&self) -> Option<OwnedSemaphorePermit> {
-        lock(&self.guests).evict_one()?;
+        lock(&self.connections).evict_one()?;
         let freed = Arc::clone(&self.places).acquire_owned();
         tokio::time::timeout(EVICTION_TIMEOUT, freed)
             .await
@@ -119,18 +123,21 @@ impl Entry {
 }
 
 impl Membership {
-    /// A request with a valid token begins. If the token has too many connections, another of them makes room,
-    /// which is idle.
+    /// A request with a valid token begins. If the token has too many connections, another of them
+    /// makes room, which is idle.
     pub(in crate::api) fn begin(&self, token: &str) -> Result<InProgress, TooMany> {
-        let mut guests = lock(&self.0.guests);
-        guests.begin(self.0.number, token)?;
+        let mut connections = lock(&self.0.connections);
+        connections.begin(self.0.number, token)?;
         Ok(InProgress(self.clone()))
     }
 
     /// A request had no valid token, or no longer.
     pub(in crate::api) fn reject(&self) {
-        if let Some(guest) = lock(&self.0.guests).guests.get_mut(&self.0.number) {
-            guest.token = None;
+        if let Some(connection) = lock(&self.0.connections)
+            .connections
+            .get_mut(&self.0.number)
+        {
+            connection.token = None;
         }
     }
 }
@@ -138,29 +145,32 @@ impl Membership {
 impl Drop for InProgress {
     fn drop(&mut self) {
         let Membership(connection) = &self.0;
-        if let Some(guest) = lock(&connection.guests).guests.get_mut(&connection.number) {
-            guest.requests = guest.requests.saturating_sub(1);
+        if let Some(connection) = lock(&connection.connections)
+            .connections
+            .get_mut(&connection.number)
+        {
+            connection.requests = connection.requests.saturating_sub(1);
         }
     }
 }
 
 impl Drop for Number {
     fn drop(&mut self) {
-        lock(&self.guests).guests.remove(&self.number);
+        lock(&self.connections).connections.remove(&self.number);
     }
 }
 
 impl List {
     fn add(&mut self, network: IpAddr, evict: oneshot::Sender<()>) -> u64 {
         let number = self.count();
-        let guest = Guest {
+        let connection = ApiConnection {
             network,
             token: None,
             requests: 0,
             last_request: number,
             evict,
         };
-        self.guests.insert(number, guest);
+        self.connections.insert(number, connection);
         number
     }
 
@@ -170,19 +180,21 @@ impl List {
     }
 
     fn begin(&mut self, number: u64, token: &str) -> Result<(), TooMany> {
-        let is_of_token = |guest: &Guest| guest.token.as_deref() == Some(token);
-        let others = self.guests.iter();
-        let others = others.filter(|&(&other, guest)| other != number && is_of_token(guest));
+        let is_of_token = |connection: &ApiConnection| connection.token.as_deref() == Some(token);
+        let others = self.connections.iter();
+        let others =
+            others.filter(|&(&other, connection)| other != number && is_of_token(connection));
         if others.count() >= OF_TOKEN_MAX {
-            let idle = self.longest_idle(|other, guest| other != number && is_of_token(guest));
+            let idle =
+                self.longest_idle(|other, connection| other != number && is_of_token(connection));
             self.evict(idle.ok_or(TooMany)?);
         }
         let last_request = self.count();
         // One that is evicted ends at once.
-        if let Some(guest) = self.guests.get_mut(&number) {
-            guest.token = Some(token.to_owned());
-            guest.requests += 1;
-            guest.last_request = last_request;
+        if let Some(connection) = self.connections.get_mut(&number) {
+            connection.token = Some(token.to_owned());
+            connection.requests += 1;
+            connection.last_request = last_request;
         }
         Ok(())
     }
@@ -197,18 +209,18 @@ impl List {
     }
 
     fn evict(&mut self, number: u64) {
-        if let Some(guest) = self.guests.remove(&number) {
+        if let Some(connection) = self.connections.remove(&number) {
             // A connection that ends at the same moment frees its place, too.
-            let _ = guest.evict.send(());
+            let _ = connection.evict.send(());
         }
     }
 
     fn oldest_of_the_greediest_network(&self) -> Option<u64> {
-        let strangers = self.guests.iter();
-        let strangers = strangers.filter(|(_, guest)| guest.token.is_none());
-        oldest_of_the_greediest(strangers.map(|(&number, guest)| Stranger {
+        let strangers = self.connections.iter();
+        let strangers = strangers.filter(|(_, connection)| connection.token.is_none());
+        oldest_of_the_greediest(strangers.map(|(&number, connection)| Stranger {
             number,
-            network: guest.network,
+            network: connection.network,
             held: 1,
         }))
     }
@@ -216,28 +228,31 @@ impl List {
     /// Of the tokens that have an idle connection.
     fn longest_idle_of_the_greediest_token(&self) -> Option<u64> {
         let mut tokens: BTreeMap<&str, (usize, bool)> = BTreeMap::new();
-        for guest in self.guests.values() {
-            if let Some(token) = &guest.token {
+        for connection in self.connections.values() {
+            if let Some(token) = &connection.token {
                 let (count, has_idle) = tokens.entry(token).or_default();
                 *count += 1;
-                *has_idle |= guest.requests == 0;
+                *has_idle |= connection.requests == 0;
             }
         }
         let tokens = tokens.into_iter().filter(|(_, (_, has_idle))| *has_idle);
         let (greediest, _) = tokens.max_by_key(|(_, (count, _))| *count)?;
-        self.longest_idle(|_, guest| guest.token.as_deref() == Some(greediest))
+        self.longest_idle(|_, connection| connection.token.as_deref() == Some(greediest))
     }
 
-    fn longest_idle(&self, is_meant: impl Fn(u64, &Guest) -> bool) -> Option<u64> {
-        let idle = self.guests.iter().filter(|(_, guest)| guest.requests == 0);
-        let idle = idle.filter(|&(&number, guest)| is_meant(number, guest));
-        let longest = idle.min_by_key(|(_, guest)| guest.last_request);
+    fn longest_idle(&self, is_meant: impl Fn(u64, &ApiConnection) -> bool) -> Option<u64> {
+        let idle = self
+            .connections
+            .iter()
+            .filter(|(_, connection)| connection.requests == 0);
+        let idle = idle.filter(|&(&number, connection)| is_meant(number, connection));
+        let longest = idle.min_by_key(|(_, connection)| connection.last_request);
         longest.map(|(&number, _)| number)
     }
 }
 
-fn lock(guests: &Guests) -> MutexGuard<'_, List> {
-    guests.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(connections: &Connections) -> MutexGuard<'_, List> {
+    connections.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -362,7 +377,7 @@ mod tests {
             held.pop();
             assert!(room.enter(address("192.0.2.9")).await.is_some());
             drop(held);
-            assert!(lock(&room.guests).guests.is_empty());
+            assert!(lock(&room.connections).connections.is_empty());
         });
     }
 

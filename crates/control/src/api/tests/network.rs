@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::{
-    CertificateFiles, ClientTls, NewToken, Proof, Role, ServerTls, TcpConfig, TokenRequest,
+    CertificateFiles, ClientTls, NewToken, Role, ServerTls, TcpConfig, TokenProof, TokenRequest,
 };
 
 /// An interface over TCP of a daemon's engine.
@@ -72,12 +72,12 @@ impl Network {
 
     /// A client that has a new token of this role.
     fn holder(&self, role: Role) -> Client {
-        let new = self.create(&role.to_string(), role, Proof::Bearer);
+        let new = self.create(&role.to_string(), role, TokenProof::Bearer);
         let text = new.token.expect("a token");
         self.client(token(&self.daemon.folder, &text), None)
     }
 
-    fn create(&self, name: &str, role: Role, proof: Proof) -> NewToken {
+    fn create(&self, name: &str, role: Role, proof: TokenProof) -> NewToken {
         let path = format!("/v1/tokens/{name}");
         let request = TokenRequest { role, proof };
         self.local.post(&path, &request).expect("created")

@@ -60,8 +60,8 @@ impl Load<'_> {
 }
 
 impl Engine {
-    /// Serves the volumes that are to be restored, and reads their saves meanwhile. What is left when the
-    /// thread is stopped is for [`finish_loading`](Self::finish_loading).
+    /// Serves the volumes that are to be restored, and reads their saves meanwhile. What is left
+    /// when the thread is stopped is for [`finish_loading`](Self::finish_loading).
     pub(super) fn restore_early(&self) {
         let mut loads = self.begin_loads();
         self.load(&mut loads);
@@ -137,8 +137,9 @@ impl Engine {
         }
     }
 
-    /// Reads the rest of each save that was not read when the thread was stopped. A volume that no host has
-    /// changed is left as it is: its save holds all of it, and is noted as that of the shutdown.
+    /// Reads the rest of each save that was not read when the thread was stopped. A volume that no
+    /// host has changed is left as it is: its save holds all of it, and is noted as that of the
+    /// shutdown.
     pub(super) fn finish_loading(&self, progress: &mut dyn FnMut(&VolumeName, Progress)) {
         let unfinished = std::mem::take(&mut *self.unfinished());
         for (name, mut loader) in unfinished {

@@ -20,12 +20,12 @@ const IDLE: Duration = Duration::from_secs(3600);
 /// The thread, and how it is woken and ended.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct SaveThread {
-    alarm: Arc<Alarm>,
+    signal: Arc<SaveSignal>,
     handle: Mutex<Option<JoinHandle<()>>>,
 }
 
 #[derive(Debug, Default)]
-struct Alarm {
+struct SaveSignal {
     is_stopping: AtomicBool,
     /// Whether definitions have changed since the thread looked.
     has_changed: Mutex<bool>,
@@ -36,23 +36,23 @@ impl SaveThread {
     /// Starts it.
     pub(in crate::engine) fn start(&self, engine: &Engine) -> io::Result<()> {
         let shared = Arc::downgrade(&engine.shared);
-        let alarm = Arc::clone(&self.alarm);
+        let signal = Arc::clone(&self.signal);
         let thread = thread::Builder::new().name("saves".to_owned());
-        let handle = thread.spawn(move || run(&shared, &alarm))?;
+        let handle = thread.spawn(move || run(&shared, &signal))?;
         *self.handle.lock().unwrap_or_else(PoisonError::into_inner) = Some(handle);
         Ok(())
     }
 
     /// Lets it look at the definitions.
     pub(in crate::engine) fn wake(&self) {
-        let has_changed = self.alarm.has_changed.lock();
+        let has_changed = self.signal.has_changed.lock();
         *has_changed.unwrap_or_else(PoisonError::into_inner) = true;
-        self.alarm.changed.notify_all();
+        self.signal.changed.notify_all();
     }
 
     /// Cancels saves and restorations, except those of the shutdown, and waits for the thread.
     pub(super) fn stop(&self) {
-        self.alarm.is_stopping.store(true, Ordering::Relaxed);
+        self.signal.is_stopping.store(true, Ordering::Relaxed);
         self.wake();
         let handle = self
             .handle
@@ -67,7 +67,7 @@ impl SaveThread {
     }
 
     pub(super) fn is_stopping(&self) -> bool {
-        self.alarm.is_stopping.load(Ordering::Relaxed)
+        self.signal.is_stopping.load(Ordering::Relaxed)
     }
 
     /// Whether a save or restoration goes on.
@@ -81,12 +81,12 @@ impl SaveThread {
 
 impl Drop for SaveThread {
     fn drop(&mut self) {
-        self.alarm.is_stopping.store(true, Ordering::Relaxed);
+        self.signal.is_stopping.store(true, Ordering::Relaxed);
         self.wake();
     }
 }
 
-fn run(shared: &Weak<Shared>, alarm: &Alarm) {
+fn run(shared: &Weak<Shared>, signal: &SaveSignal) {
     let engine = || shared.upgrade().map(|shared| Engine { shared });
     if let Some(engine) = engine() {
         // Hosts wait for what is read.
@@ -95,13 +95,13 @@ fn run(shared: &Weak<Shared>, alarm: &Alarm) {
             tracing::error!(%error, "volumes are not restored, and stay offline");
         }
     }
-    while !alarm.is_stopping.load(Ordering::Relaxed) {
+    while !signal.is_stopping.load(Ordering::Relaxed) {
         let Some(engine) = engine() else { return };
         let wait = engine.save_due();
         drop(engine);
-        let has_changed = alarm.has_changed.lock();
+        let has_changed = signal.has_changed.lock();
         let has_changed = has_changed.unwrap_or_else(PoisonError::into_inner);
-        let woken = alarm
+        let woken = signal
             .changed
             .wait_timeout_while(has_changed, wait, |has_changed| !*has_changed);
         *woken.unwrap_or_else(PoisonError::into_inner).0 = false;

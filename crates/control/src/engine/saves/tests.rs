@@ -252,7 +252,8 @@ fn contents_that_began_anew_replace_no_save() {
     crash(engine);
 }
 
-/// An engine whose thread of saves does not run, and the beginning of the restoration of its volume.
+/// An engine whose thread of saves does not run, and the beginning of the restoration of its
+/// volume.
 fn begin_restoring(folder: &Folder) -> Engine {
     let started = Engine::start(server_config(), &folder.state(), LostContents::default());
     let engine = started.expect("the engine starts").engine().clone();

@@ -17,7 +17,8 @@ use crate::text::{Period, Text};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SaveRequest {
-    /// The absolute path of the file on the daemon's machine; absent: that of the volume's definition.
+    /// The absolute path of the file on the daemon's machine; absent: that of the volume's
+    /// definition.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "/srv/saves/rd0-monday.save")]
     pub file: Option<String>,
@@ -27,7 +28,8 @@ pub struct SaveRequest {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RestoreRequest {
-    /// The absolute path of the file on the daemon's machine; absent: that of the volume's definition.
+    /// The absolute path of the file on the daemon's machine; absent: that of the volume's
+    /// definition.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "/srv/saves/rd0-monday.save")]
     pub file: Option<String>,

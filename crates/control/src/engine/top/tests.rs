@@ -7,8 +7,8 @@ use super::*;
 const LENGTH: Duration = Duration::from_secs(2);
 const LATENCY: Duration = Duration::from_micros(100);
 
-/// Counters after so many reads and writes of 4 KiB, each of which took [`LATENCY`]; one write in ten
-/// failed.
+/// Counters after so many reads and writes of 4 KiB, each of which took [`LATENCY`]; one write in
+/// ten failed.
 fn counters(reads: u64, writes: u64) -> IoStatistics {
     let latency_ns = LATENCY.as_nanos() as u64;
     let kind = |operations: u64, errors: u64| {

@@ -4,7 +4,7 @@ use super::*;
 use crate::wire::{BHS_LEN, FINAL, NO_TASK_TAG, response};
 
 /// A session that is logged in, and whose commands' tags are known.
-struct Rig {
+struct Fixture {
     pair: Pair,
     stat_sn: u32,
 }
@@ -13,7 +13,7 @@ struct Rig {
 const TAG: u32 = 0;
 const LEN: u32 = 4096;
 
-impl Rig {
+impl Fixture {
     fn new() -> Self {
         Self::with(&config())
     }
@@ -27,20 +27,23 @@ impl Rig {
 
     /// With a read of [`LEN`] bytes in flight under key 0.
     fn reading() -> Self {
-        let mut rig = Self::new();
-        rig.pair.submit(0, &io::read(extent(0, LEN), data(0, LEN)));
-        rig.pair.emit();
-        rig
+        let mut fixture = Self::new();
+        fixture
+            .pair
+            .submit(0, &io::read(extent(0, LEN), data(0, LEN)));
+        fixture.pair.emit();
+        fixture
     }
 
     /// With a write in flight that needs an R2T behind its first burst.
     fn writing() -> Self {
-        let mut rig = Self::new();
+        let mut fixture = Self::new();
         let long = 1 << 20;
-        rig.pair
+        fixture
+            .pair
             .submit(0, &io::write(extent(0, long), data(0, long)));
-        while !rig.pair.emit().is_empty() {}
-        rig
+        while !fixture.pair.emit().is_empty() {}
+        fixture
     }
 
     fn feed(&mut self, pdu: &Pdu) -> Result<(), SessionError> {
@@ -123,59 +126,65 @@ const WITH_STATUS: u8 = FINAL | 1;
 
 #[test]
 fn data_in_pieces_and_a_collapsed_status_end_a_read() {
-    let mut rig = Rig::reading();
-    let first = rig.data_in(0, 0, 1000).byte(1, 0);
-    let rest = rig.data_in(1, 1000, 3096).byte(1, WITH_STATUS);
-    rig.feed(&first).expect("in order");
-    assert!(rig.pair.done.is_empty());
-    rig.feed(&rest).expect("in order");
-    assert_eq!(rig.pair.done[0].result, Ok(LEN));
-    assert_eq!(rig.pair.buffers.slot(0)[..LEN as usize], [7; LEN as usize]);
+    let mut fixture = Fixture::reading();
+    let first = fixture.data_in(0, 0, 1000).byte(1, 0);
+    let rest = fixture.data_in(1, 1000, 3096).byte(1, WITH_STATUS);
+    fixture.feed(&first).expect("in order");
+    assert!(fixture.pair.done.is_empty());
+    fixture.feed(&rest).expect("in order");
+    assert_eq!(fixture.pair.done[0].result, Ok(LEN));
+    assert_eq!(
+        fixture.pair.buffers.slot(0)[..LEN as usize],
+        [7; LEN as usize]
+    );
 }
 
 #[test]
 fn data_out_of_place_end_the_session() {
     let out = |sn, offset, len| {
-        let mut rig = Rig::reading();
-        let pdu = rig.data_in(sn, offset, len);
-        rig.violation(&pdu)
+        let mut fixture = Fixture::reading();
+        let pdu = fixture.data_in(sn, offset, len);
+        fixture.violation(&pdu)
     };
     assert!(matches!(out(1, 0, 512), Violation::Number { have: 1, .. }));
     assert!(matches!(out(0, 512, 512), Violation::Range { .. }));
     assert!(matches!(out(0, 0, 4100), Violation::Range { .. }));
     assert!(matches!(out(0, u32::MAX, 512), Violation::Range { .. }));
-    let mut rig = Rig::reading();
-    let other = rig.data_in(0, 0, 512).put(16, 0x1_0000);
-    assert_eq!(rig.violation(&other), Violation::TaskTag { itt: 0x1_0000 });
-    let mut rig = Rig::writing();
-    let to_a_write = rig.data_in(0, 0, 512);
+    let mut fixture = Fixture::reading();
+    let other = fixture.data_in(0, 0, 512).put(16, 0x1_0000);
+    assert_eq!(
+        fixture.violation(&other),
+        Violation::TaskTag { itt: 0x1_0000 }
+    );
+    let mut fixture = Fixture::writing();
+    let to_a_write = fixture.data_in(0, 0, 512);
     assert!(matches!(
-        rig.violation(&to_a_write),
+        fixture.violation(&to_a_write),
         Violation::TaskTag { .. }
     ));
-    let mut rig = Rig::reading();
-    let not_final = rig.data_in(0, 0, 512).byte(1, 1);
-    assert_eq!(rig.violation(&not_final), Violation::Unexpected);
+    let mut fixture = Fixture::reading();
+    let not_final = fixture.data_in(0, 0, 512).byte(1, 1);
+    assert_eq!(fixture.violation(&not_final), Violation::Unexpected);
 }
 
 #[test]
 fn a_short_read_says_how_short() {
-    let mut rig = Rig::reading();
-    let short = rig
+    let mut fixture = Fixture::reading();
+    let short = fixture
         .data_in(0, 0, 512)
         .byte(1, WITH_STATUS | 2)
         .put(44, 3584);
-    rig.feed(&short).expect("an underflow is no violation");
-    assert_eq!(rig.pair.done[0].result, Ok(512));
+    fixture.feed(&short).expect("an underflow is no violation");
+    assert_eq!(fixture.pair.done[0].result, Ok(512));
 }
 
 #[test]
 fn r2ts_beyond_the_data_the_burst_or_the_count_end_the_session() {
     let first_burst = 256 << 10;
     let asked = |sn, offset, len| {
-        let mut rig = Rig::writing();
-        let pdu = rig.r2t(sn, offset, len);
-        rig.violation(&pdu)
+        let mut fixture = Fixture::writing();
+        let pdu = fixture.r2t(sn, offset, len);
+        fixture.violation(&pdu)
     };
     assert!(matches!(
         asked(1, first_burst, 512),
@@ -187,49 +196,50 @@ fn r2ts_beyond_the_data_the_burst_or_the_count_end_the_session() {
         Violation::Range { .. }
     ));
     assert!(matches!(asked(0, first_burst, 0), Violation::Limit { .. }));
-    let mut rig = Rig::writing();
+    let mut fixture = Fixture::writing();
     for sn in 0..4 {
-        let pdu = rig.r2t(sn, first_burst + sn * 512, 512);
-        rig.feed(&pdu).expect("as many as were negotiated");
+        let pdu = fixture.r2t(sn, first_burst + sn * 512, 512);
+        fixture.feed(&pdu).expect("as many as were negotiated");
     }
-    let fifth = rig.r2t(4, first_burst + 4 * 512, 512);
-    assert!(matches!(rig.violation(&fifth), Violation::Limit { .. }));
-    let mut rig = Rig::reading();
-    let to_a_read = rig.r2t(0, 0, 512);
+    let fifth = fixture.r2t(4, first_burst + 4 * 512, 512);
+    assert!(matches!(fixture.violation(&fifth), Violation::Limit { .. }));
+    let mut fixture = Fixture::reading();
+    let to_a_read = fixture.r2t(0, 0, 512);
     assert!(matches!(
-        rig.violation(&to_a_read),
+        fixture.violation(&to_a_read),
         Violation::TaskTag { .. }
     ));
 }
 
 #[test]
 fn an_early_response_stops_the_data_that_were_asked_for() {
-    let mut rig = Rig::writing();
-    let r2t = rig.r2t(0, 256 << 10, 512 << 10);
-    rig.feed(&r2t).expect("asked");
-    let refused = rig.pdu(response::SCSI_RESPONSE).byte(3, 0x18);
-    rig.feed(&refused).expect("a reservation conflict");
+    let mut fixture = Fixture::writing();
+    let r2t = fixture.r2t(0, 256 << 10, 512 << 10);
+    fixture.feed(&r2t).expect("asked");
+    let refused = fixture.pdu(response::SCSI_RESPONSE).byte(3, 0x18);
+    fixture.feed(&refused).expect("a reservation conflict");
     assert_eq!(
-        rig.pair.done[0].result,
+        fixture.pair.done[0].result,
         Err(CommandFailure::Status {
             status: 0x18,
             sense: None
         })
     );
-    assert!(rig.pair.emit().is_empty(), "nothing is sent for it");
+    assert!(fixture.pair.emit().is_empty(), "nothing is sent for it");
 }
 
 #[test]
 fn an_outcome_waits_until_its_data_have_left_the_send_list() {
-    let mut rig = Rig::new();
-    rig.pair
+    let mut fixture = Fixture::new();
+    fixture
+        .pair
         .submit(0, &io::write(extent(0, 8192), data(0, 8192)));
-    let pair = &mut rig.pair;
+    let pair = &mut fixture.pair;
     pair.session.poll_transmit(&pair.buffers, &mut pair.list);
     let len = pair.list.len_bytes();
-    let early = rig.pdu(response::SCSI_RESPONSE);
-    rig.feed(&early).expect("a target may be quick");
-    let pair = &mut rig.pair;
+    let early = fixture.pdu(response::SCSI_RESPONSE);
+    fixture.feed(&early).expect("a target may be quick");
+    let pair = &mut fixture.pair;
     assert!(pair.done.is_empty());
     pair.session.handle_sent(len - 1, &mut pair.done);
     assert!(pair.done.is_empty());
@@ -239,22 +249,28 @@ fn an_outcome_waits_until_its_data_have_left_the_send_list() {
 
 #[test]
 fn pings_are_answered_and_a_flood_of_them_ends_the_session() {
-    let mut rig = Rig::new();
-    let silent = rig
+    let mut fixture = Fixture::new();
+    let silent = fixture
         .pdu(response::NOP_IN)
         .put(16, NO_TASK_TAG)
         .put(20, NO_TASK_TAG);
-    rig.feed(&silent).expect("wants no answer");
-    assert!(rig.pair.emit().is_empty());
-    let ping = rig.pdu(response::NOP_IN).put(16, NO_TASK_TAG).put(20, 5);
-    rig.feed(&ping).expect("a ping");
-    let answer = rig.pair.emit();
+    fixture.feed(&silent).expect("wants no answer");
+    assert!(fixture.pair.emit().is_empty());
+    let ping = fixture
+        .pdu(response::NOP_IN)
+        .put(16, NO_TASK_TAG)
+        .put(20, 5);
+    fixture.feed(&ping).expect("a ping");
+    let answer = fixture.pair.emit();
     assert_eq!(answer.len(), BHS_LEN);
     assert_eq!(answer[..2], [0x40, FINAL], "NOP-Out, immediate");
     assert_eq!(answer[16..24], [0xFF, 0xFF, 0xFF, 0xFF, 0, 0, 0, 5]);
     let flood = (0..1000).find_map(|_| {
-        let ping = rig.pdu(response::NOP_IN).put(16, NO_TASK_TAG).put(20, 5);
-        rig.feed(&ping).err()
+        let ping = fixture
+            .pdu(response::NOP_IN)
+            .put(16, NO_TASK_TAG)
+            .put(20, 5);
+        fixture.feed(&ping).err()
     });
     assert!(matches!(
         flood,
@@ -267,51 +283,59 @@ fn pings_are_answered_and_a_flood_of_them_ends_the_session() {
 
 #[test]
 fn asynchronous_messages_are_heard() {
-    let event = |rig: &mut Rig, event: u8| {
-        let pdu = rig.pdu(response::ASYNC);
+    let event = |fixture: &mut Fixture, event: u8| {
+        let pdu = fixture.pdu(response::ASYNC);
         pdu.put(16, NO_TASK_TAG).byte(36, event)
     };
-    let mut rig = Rig::new();
+    let mut fixture = Fixture::new();
     let sense = [0, 14, 0x70, 0, 6, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0x2A, 9];
-    let scsi = event(&mut rig, 0).with(&sense);
-    rig.feed(&scsi).expect("an event");
-    let Some(Event::Sense(sense)) = rig.pair.session.poll_event() else {
+    let scsi = event(&mut fixture, 0).with(&sense);
+    fixture.feed(&scsi).expect("an event");
+    let Some(Event::Sense(sense)) = fixture.pair.session.poll_event() else {
         panic!("the event is told");
     };
     assert_eq!(sense.attention(), Some(scsi::host::Attention::Capacity));
-    let logout = event(&mut rig, 1);
-    rig.feed(&logout).expect("a request");
-    assert_eq!(rig.pair.session.poll_event(), Some(Event::LogoutRequested));
-    assert_eq!(rig.pair.emit()[0], 0x46, "Logout Request, immediate");
-    let vendor = event(&mut rig, 255);
-    rig.feed(&vendor).expect("nothing that concerns us");
-    let mut drop = event(&mut rig, 3);
+    let logout = event(&mut fixture, 1);
+    fixture.feed(&logout).expect("a request");
+    assert_eq!(
+        fixture.pair.session.poll_event(),
+        Some(Event::LogoutRequested)
+    );
+    assert_eq!(fixture.pair.emit()[0], 0x46, "Logout Request, immediate");
+    let vendor = event(&mut fixture, 255);
+    fixture.feed(&vendor).expect("nothing that concerns us");
+    let mut drop = event(&mut fixture, 3);
     drop.header[41] = 7;
     let dropped = SessionError::Dropped {
         event: 3,
         wait_s: 7,
     };
-    assert_eq!(rig.feed(&drop), Err(dropped));
+    assert_eq!(fixture.feed(&drop), Err(dropped));
 }
 
 #[test]
 fn a_ping_of_ours_is_sent_once_and_answered_once() {
-    let mut rig = Rig::new();
-    let heard = rig.pair.session.heard_pdus();
-    rig.pair.session.ping();
-    rig.pair.session.ping();
-    let sent = rig.pair.emit();
+    let mut fixture = Fixture::new();
+    let heard = fixture.pair.session.heard_pdus();
+    fixture.pair.session.ping();
+    fixture.pair.session.ping();
+    let sent = fixture.pair.emit();
     assert_eq!(sent.len(), BHS_LEN, "one is enough");
     assert_eq!(sent[..2], [0x40, FINAL], "NOP-Out, immediate");
     let itt = u32::from_be_bytes([sent[16], sent[17], sent[18], sent[19]]);
     assert_eq!(sent[20..24], [0xFF; 4]);
-    let answer = |rig: &mut Rig| rig.pdu(response::NOP_IN).put(16, itt).put(20, NO_TASK_TAG);
-    let first = answer(&mut rig);
-    rig.feed(&first).expect("the answer");
-    assert_eq!(rig.pair.session.heard_pdus(), heard + 1);
-    assert!(rig.pair.emit().is_empty());
-    let second = answer(&mut rig);
-    let refused = rig.feed(&second);
+    let answer = |fixture: &mut Fixture| {
+        fixture
+            .pdu(response::NOP_IN)
+            .put(16, itt)
+            .put(20, NO_TASK_TAG)
+    };
+    let first = answer(&mut fixture);
+    fixture.feed(&first).expect("the answer");
+    assert_eq!(fixture.pair.session.heard_pdus(), heard + 1);
+    assert!(fixture.pair.emit().is_empty());
+    let second = answer(&mut fixture);
+    let refused = fixture.feed(&second);
     assert!(matches!(
         refused,
         Err(SessionError::Violation {
@@ -323,50 +347,50 @@ fn a_ping_of_ours_is_sent_once_and_answered_once() {
 
 #[test]
 fn a_reject_ends_its_command_or_the_session() {
-    let mut rig = Rig::reading();
+    let mut fixture = Fixture::reading();
     let mut command = [0; BHS_LEN];
     command[0] = 0x01;
-    let reject = rig
+    let reject = fixture
         .pdu(response::REJECT)
         .byte(2, 0x09)
         .put(16, NO_TASK_TAG)
         .with(&command);
-    rig.feed(&reject).expect("the command alone ends");
+    fixture.feed(&reject).expect("the command alone ends");
     assert_eq!(
-        rig.pair.done[0].result,
+        fixture.pair.done[0].result,
         Err(CommandFailure::Rejected { reason: 9 })
     );
     assert_eq!(
-        rig.feed(&reject),
+        fixture.feed(&reject),
         Err(SessionError::Rejected {
             opcode: 1,
             reason: 9
         })
     );
     // The command whose data were damaged has a response of its own.
-    let mut rig = Rig::reading();
-    let digest = rig.pdu(response::REJECT).byte(2, 0x02).with(&command);
-    rig.feed(&digest).expect("noted");
-    assert!(rig.pair.done.is_empty());
+    let mut fixture = Fixture::reading();
+    let digest = fixture.pdu(response::REJECT).byte(2, 0x02).with(&command);
+    fixture.feed(&digest).expect("noted");
+    assert!(fixture.pair.done.is_empty());
 }
 
 #[test]
 fn an_aborted_command_ends_when_the_target_says_so() {
-    let mut rig = Rig::reading();
-    let session = &mut rig.pair.session;
+    let mut fixture = Fixture::reading();
+    let session = &mut fixture.pair.session;
     assert_eq!(session.abort(CommandKey(1)), Abort::NotInFlight);
     assert_eq!(session.abort(CommandKey(0)), Abort::Asked);
     assert_eq!(session.abort(CommandKey(0)), Abort::AskedBefore);
-    let request = rig.pair.emit();
+    let request = fixture.pair.emit();
     assert_eq!(request[..2], [0x42, 0x81], "ABORT TASK, immediate");
     assert_eq!(request[20..24], TAG.to_be_bytes());
     let tag = u32::from_be_bytes([request[16], request[17], request[18], request[19]]);
-    let done = rig.pdu(response::TASK_MANAGEMENT).put(16, tag);
-    rig.feed(&done).expect("done");
-    assert_eq!(rig.pair.done[0].result, Err(CommandFailure::Aborted));
+    let done = fixture.pdu(response::TASK_MANAGEMENT).put(16, tag);
+    fixture.feed(&done).expect("done");
+    assert_eq!(fixture.pair.done[0].result, Err(CommandFailure::Aborted));
     // Where the command ended first, nothing more happens.
-    rig.feed(&done).expect("crossed");
-    assert_eq!(rig.pair.done.len(), 1);
+    fixture.feed(&done).expect("crossed");
+    assert_eq!(fixture.pair.done.len(), 1);
 }
 
 #[test]
@@ -377,20 +401,22 @@ fn wrong_digests_end_the_session_or_the_command() {
         ..config()
     };
     let crc = |bytes: &[u8]| crc32c::crc32c(bytes).to_le_bytes();
-    let mut rig = Rig::with(&digests);
-    rig.pair.submit(0, &io::read(extent(0, LEN), data(0, LEN)));
-    rig.pair.emit();
-    let data = rig.data_in(0, 0, LEN as usize).byte(1, WITH_STATUS);
+    let mut fixture = Fixture::with(&digests);
+    fixture
+        .pair
+        .submit(0, &io::read(extent(0, LEN), data(0, LEN)));
+    fixture.pair.emit();
+    let data = fixture.data_in(0, 0, LEN as usize).byte(1, WITH_STATUS);
     let mut bytes = data.header.to_vec();
     bytes.extend(crc(&data.header));
     bytes.extend(&data.segment);
     bytes.extend([0; 4]);
-    rig.pair.feed(&bytes).expect("the command alone fails");
-    assert_eq!(rig.pair.done[0].result, Err(CommandFailure::DataDigest));
-    let nop = rig.pdu(response::NOP_IN).put(16, NO_TASK_TAG);
+    fixture.pair.feed(&bytes).expect("the command alone fails");
+    assert_eq!(fixture.pair.done[0].result, Err(CommandFailure::DataDigest));
+    let nop = fixture.pdu(response::NOP_IN).put(16, NO_TASK_TAG);
     let mut bytes = nop.header.to_vec();
     bytes.extend([0; 4]);
-    let error = rig.pair.feed(&bytes);
+    let error = fixture.pair.feed(&bytes);
     assert!(matches!(
         error,
         Err(SessionError::Violation {
@@ -402,41 +428,45 @@ fn wrong_digests_end_the_session_or_the_command() {
 
 #[test]
 fn lengths_and_opcodes_out_of_range_end_the_session() {
-    let mut rig = Rig::new();
-    let ahs = rig.pdu(response::SCSI_RESPONSE).byte(4, 1);
-    assert_eq!(rig.violation(&ahs), Violation::HasAhs);
-    let mut rig = Rig::new();
-    let mut long = rig.pdu(response::TEXT);
+    let mut fixture = Fixture::new();
+    let ahs = fixture.pdu(response::SCSI_RESPONSE).byte(4, 1);
+    assert_eq!(fixture.violation(&ahs), Violation::HasAhs);
+    let mut fixture = Fixture::new();
+    let mut long = fixture.pdu(response::TEXT);
     long.header[5..8].copy_from_slice(&[0xFF; 3]);
     assert!(matches!(
-        rig.violation(&long),
+        fixture.violation(&long),
         Violation::SegmentLength { .. }
     ));
     for opcode in [0x01, 0x23, 0x3E, 0x10] {
-        let mut rig = Rig::new();
-        let pdu = rig.pdu(opcode);
-        assert_eq!(rig.violation(&pdu), Violation::Unexpected, "{opcode:#x}");
+        let mut fixture = Fixture::new();
+        let pdu = fixture.pdu(opcode);
+        assert_eq!(
+            fixture.violation(&pdu),
+            Violation::Unexpected,
+            "{opcode:#x}"
+        );
     }
-    let mut rig = Rig::new();
-    let stray = rig.pdu(response::SCSI_RESPONSE).put(16, 7);
-    assert_eq!(rig.violation(&stray), Violation::TaskTag { itt: 7 });
-    assert_eq!(rig.feed(&stray), Err(SessionError::Closed));
+    let mut fixture = Fixture::new();
+    let stray = fixture.pdu(response::SCSI_RESPONSE).put(16, 7);
+    assert_eq!(fixture.violation(&stray), Violation::TaskTag { itt: 7 });
+    assert_eq!(fixture.feed(&stray), Err(SessionError::Closed));
 }
 
 #[test]
 fn the_window_only_grows_and_contradictions_are_ignored() {
-    let mut rig = Rig::new();
-    let window = |rig: &Rig| rig.pair.session.max_cmd_sn;
-    let update = |rig: &mut Rig, exp: u32, max: u32| {
-        let nop = rig.pdu(response::NOP_IN).put(16, NO_TASK_TAG);
+    let mut fixture = Fixture::new();
+    let window = |fixture: &Fixture| fixture.pair.session.max_cmd_sn;
+    let update = |fixture: &mut Fixture, exp: u32, max: u32| {
+        let nop = fixture.pdu(response::NOP_IN).put(16, NO_TASK_TAG);
         let nop = nop.put(20, NO_TASK_TAG).put(28, exp).put(32, max);
-        rig.feed(&nop).expect("a NOP-In");
+        fixture.feed(&nop).expect("a NOP-In");
     };
-    let before = window(&rig);
-    update(&mut rig, 1, 5000);
-    assert_eq!(window(&rig), 5000);
-    update(&mut rig, 1, 400);
-    assert_eq!(window(&rig), 5000, "older than {before}");
-    update(&mut rig, 7000, 6000);
-    assert_eq!(window(&rig), 5000, "MaxCmdSN before ExpCmdSN - 1");
+    let before = window(&fixture);
+    update(&mut fixture, 1, 5000);
+    assert_eq!(window(&fixture), 5000);
+    update(&mut fixture, 1, 400);
+    assert_eq!(window(&fixture), 5000, "older than {before}");
+    update(&mut fixture, 7000, 6000);
+    assert_eq!(window(&fixture), 5000, "MaxCmdSN before ExpCmdSN - 1");
 }

@@ -1,4 +1,5 @@
-//! Sessions with several connections, driven in memory: requests come in any interleaving, wakes whenever.
+//! Sessions with several connections, driven in memory: requests come in any interleaving, wakes
+//! whenever.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -40,28 +41,28 @@ struct Answer {
 }
 
 /// A session with some connections.
-struct Bed {
+struct Fixture {
     target: TestTarget,
     ends: Vec<End>,
     answers: Vec<Answer>,
     now: Instant,
 }
 
-impl Bed {
+impl Fixture {
     fn new(connections: usize) -> Self {
         let target = TestTarget::new(vec![Arc::new(VecVolume::new(BlockSize::B512, BLOCKS))]);
-        let mut bed = Self {
+        let mut fixture = Self {
             target,
             ends: Vec::new(),
             answers: Vec::new(),
             now: Instant::now(),
         };
         for cid in 0..connections {
-            bed.log_in(cid as u8);
+            fixture.log_in(cid as u8);
         }
         // The power-on unit attention.
-        bed.ends[0].backend.clear_attention();
-        bed
+        fixture.ends[0].backend.clear_attention();
+        fixture
     }
 
     fn log_in(&mut self, cid: u8) {
@@ -189,7 +190,8 @@ fn lun_of(number: u32) -> u16 {
     100 + number as u16
 }
 
-/// A write of two blocks: one comes with the command, one in a PDU of its own, which is the second part.
+/// A write of two blocks: one comes with the command, one in a PDU of its own, which is the second
+/// part.
 fn write(number: u32, attribute: u8) -> (Vec<u8>, Vec<u8>) {
     let mut header = head(request::SCSI_COMMAND, 0x20 | attribute, number);
     header[20..24].copy_from_slice(&1024_u32.to_be_bytes());
@@ -251,37 +253,37 @@ proptest! {
         asks in prop::collection::vec((ask(), 0_usize..8), 1..40),
         steps in steps(),
     ) {
-        let mut bed = Bed::new(connections);
+        let mut fixture = Fixture::new(connections);
         for (number, (ask, end)) in (0..).zip(&asks) {
             let end = end % connections;
             match *ask {
-                Ask::Probe(attribute) => bed.queue(end, &probe(number, attribute)),
+                Ask::Probe(attribute) => fixture.queue(end, &probe(number, attribute)),
                 Ask::Write(attribute) => {
                     let (command, data) = write(number, attribute);
-                    bed.queue(end, &command);
-                    bed.queue(end, &data);
+                    fixture.queue(end, &command);
+                    fixture.queue(end, &data);
                 }
                 Ask::Nop => {
                     let mut header = head(request::NOP_OUT, FINAL, number);
                     header[20..24].copy_from_slice(&[0xFF; 4]);
-                    bed.queue(end, &pdu(header, b"ping"));
+                    fixture.queue(end, &pdu(header, b"ping"));
                 }
             }
         }
         for (end, len) in steps {
             let end = end % connections;
-            if len == 0 { bed.wake(end) } else { bed.deliver(end, len) }
+            if len == 0 { fixture.wake(end) } else { fixture.deliver(end, len) }
         }
-        bed.finish();
+        fixture.finish();
         for (number, (ask, _)) in (0..).zip(&asks) {
-            prop_assert_eq!(bed.answered(number), 1, "{:?} {}", ask, number);
+            prop_assert_eq!(fixture.answered(number), 1, "{:?} {}", ask, number);
             if let Ask::Write(_) = ask {
-                prop_assert_eq!(bed.status(number), Some(0));
+                prop_assert_eq!(fixture.status(number), Some(0));
                 let range = block::ByteRange { offset: u64::from(number) * 1024, len: 1024 };
-                prop_assert_eq!(bed.target.volume(0).bytes(range), vec![number as u8 + 1; 1024]);
+                prop_assert_eq!(fixture.target.volume(0).bytes(range), vec![number as u8 + 1; 1024]);
             }
         }
-        let begun = bed.target.looked_up();
+        let begun = fixture.target.looked_up();
         let place = |number: u32| begun.iter().position(|lun| *lun == lun_of(number));
         let probes = (0..).zip(&asks).filter_map(|(number, (ask, _))| match ask {
             Ask::Probe(attribute) => Some((place(number), *attribute == HEAD_OF_QUEUE)),
@@ -308,115 +310,130 @@ proptest! {
         steps in steps(),
     ) {
         const TAG: u32 = 255;
-        let mut bed = Bed::new(connections);
+        let mut fixture = Fixture::new(connections);
         let at = at % ends.len();
         for (number, end) in ends.iter().enumerate() {
             if number == at {
-                bed.queue(manager % connections, &manage(function, at as u32, TAG, 0));
+                fixture.queue(manager % connections, &manage(function, at as u32, TAG, 0));
             }
             // Some of the earlier commands have not ended by then, in any order.
             let bytes = if number < at { hanging_write(number as u32) } else { probe(number as u32, 1) };
-            bed.queue(end % connections, &bytes);
+            fixture.queue(end % connections, &bytes);
         }
         for (end, len) in steps {
             let end = end % connections;
-            if len == 0 { bed.wake(end) } else { bed.deliver(end, len) }
+            if len == 0 { fixture.wake(end) } else { fixture.deliver(end, len) }
         }
-        bed.finish();
-        prop_assert_eq!(bed.status(TAG), Some(function_response::COMPLETE));
+        fixture.finish();
+        prop_assert_eq!(fixture.status(TAG), Some(function_response::COMPLETE));
         for number in at..ends.len() {
-            prop_assert_eq!(bed.answered(number as u32), 1, "{}", number);
+            prop_assert_eq!(fixture.answered(number as u32), 1, "{}", number);
         }
         // A command may still be answered before, never after; nor are data of one requested.
-        let end = bed.answers.iter().position(|answer| answer.header[16..20] == TAG.to_be_bytes());
-        let after = &bed.answers[end.expect("it was answered")..];
+        let end = fixture.answers.iter().position(|answer| answer.header[16..20] == TAG.to_be_bytes());
+        let after = &fixture.answers[end.expect("it was answered")..];
         prop_assert!(after.iter().all(|answer| answer.header[19] as usize >= at));
     }
 }
 
 #[test]
 fn an_early_command_waits_for_the_one_before_it() {
-    let mut bed = Bed::new(2);
-    bed.queue(1, &probe(1, 0));
-    bed.finish();
-    assert_eq!(bed.answers.len(), 0);
-    bed.queue(0, &probe(0, 0));
-    bed.finish();
-    assert_eq!(bed.target.looked_up(), [lun_of(0), lun_of(1)]);
-    let ends: Vec<_> = bed.answers.iter().map(|answer| answer.end).collect();
+    let mut fixture = Fixture::new(2);
+    fixture.queue(1, &probe(1, 0));
+    fixture.finish();
+    assert_eq!(fixture.answers.len(), 0);
+    fixture.queue(0, &probe(0, 0));
+    fixture.finish();
+    assert_eq!(fixture.target.looked_up(), [lun_of(0), lun_of(1)]);
+    let ends: Vec<_> = fixture.answers.iter().map(|answer| answer.end).collect();
     assert_eq!(ends, [0, 1]);
 }
 
 #[test]
 fn what_is_for_immediate_delivery_waits_for_nothing() {
-    let mut bed = Bed::new(2);
+    let mut fixture = Fixture::new(2);
     let mut immediate = probe(5, 0);
     immediate[0] |= 0x40;
-    bed.queue(1, &immediate);
-    bed.finish();
-    assert_eq!(bed.answered(5), 1);
+    fixture.queue(1, &immediate);
+    fixture.finish();
+    assert_eq!(fixture.answered(5), 1);
 }
 
 #[test]
 fn an_ordered_command_waits_for_those_before_it_and_keeps_those_after_it_waiting() {
     for connections in [1, 2] {
-        let mut bed = Bed::new(connections);
+        let mut fixture = Fixture::new(connections);
         let other = connections - 1;
         let (first, first_data) = write(0, 1);
         let (ordered, ordered_data) = write(1, ORDERED);
-        bed.queue(0, &first);
-        bed.queue(other, &ordered);
-        bed.queue(other, &ordered_data);
-        bed.queue(0, &probe(2, 1));
-        bed.queue(other, &probe(3, HEAD_OF_QUEUE));
-        bed.finish();
+        fixture.queue(0, &first);
+        fixture.queue(other, &ordered);
+        fixture.queue(other, &ordered_data);
+        fixture.queue(0, &probe(2, 1));
+        fixture.queue(other, &probe(3, HEAD_OF_QUEUE));
+        fixture.finish();
         assert_eq!(
-            bed.target.looked_up().last(),
+            fixture.target.looked_up().last(),
             Some(&lun_of(3)),
             "head of queue"
         );
         assert_eq!(
-            (bed.answered(0), bed.answered(1), bed.answered(2)),
+            (
+                fixture.answered(0),
+                fixture.answered(1),
+                fixture.answered(2)
+            ),
             (0, 0, 0)
         );
-        bed.queue(0, &first_data);
-        bed.finish();
-        let order: Vec<_> = bed.answers.iter().map(|answer| answer.header[19]).collect();
+        fixture.queue(0, &first_data);
+        fixture.finish();
+        let order: Vec<_> = fixture
+            .answers
+            .iter()
+            .map(|answer| answer.header[19])
+            .collect();
         assert_eq!(order, [3, 0, 1, 2], "on {connections} connections");
     }
 }
 
 #[test]
 fn a_command_that_never_comes_ends_the_session() {
-    let mut bed = Bed::new(2);
-    bed.queue(1, &probe(1, 0));
-    bed.finish();
-    let end = &mut bed.ends[1];
-    assert_eq!(end.connection.poll_timeout(), Some(bed.now + GAP_TIMEOUT));
-    let late = bed.now + GAP_TIMEOUT;
+    let mut fixture = Fixture::new(2);
+    fixture.queue(1, &probe(1, 0));
+    fixture.finish();
+    let end = &mut fixture.ends[1];
+    assert_eq!(
+        end.connection.poll_timeout(),
+        Some(fixture.now + GAP_TIMEOUT)
+    );
+    let late = fixture.now + GAP_TIMEOUT;
     let ended = end.connection.handle_timeout(late, &mut end.backend);
     assert_eq!(ended, Err(PeerError::Gap));
-    bed.ends[1].is_open = false;
-    bed.wake(0);
-    assert!(bed.ends[0].connection.is_closing());
+    fixture.ends[1].is_open = false;
+    fixture.wake(0);
+    assert!(fixture.ends[0].connection.is_closing());
 }
 
 #[test]
 fn a_connection_that_ends_takes_what_waited_on_it_out_of_the_line() {
-    let mut bed = Bed::new(3);
+    let mut fixture = Fixture::new(3);
     let (_, data) = write(0, ORDERED);
-    bed.queue(0, &write(0, ORDERED).0);
-    bed.queue(1, &probe(1, 0));
-    bed.queue(2, &probe(2, 0));
-    bed.finish();
-    assert_eq!(bed.answers.len(), 0);
-    let one = &mut bed.ends[1];
-    one.connection.handle_close(bed.now, &mut one.backend);
+    fixture.queue(0, &write(0, ORDERED).0);
+    fixture.queue(1, &probe(1, 0));
+    fixture.queue(2, &probe(2, 0));
+    fixture.finish();
+    assert_eq!(fixture.answers.len(), 0);
+    let one = &mut fixture.ends[1];
+    one.connection.handle_close(fixture.now, &mut one.backend);
     one.is_open = false;
-    bed.queue(0, &data);
-    bed.finish();
+    fixture.queue(0, &data);
+    fixture.finish();
     assert_eq!(
-        (bed.answered(0), bed.answered(1), bed.answered(2)),
+        (
+            fixture.answered(0),
+            fixture.answered(1),
+            fixture.answered(2)
+        ),
         (1, 0, 1)
     );
 }
@@ -438,24 +455,28 @@ fn a_task_is_aborted_wherever_it_is() {
         ),
     ];
     for (place, end, answer) in cases {
-        let mut bed = Bed::new(2);
+        let mut fixture = Fixture::new(2);
         if let Some(end) = end {
-            bed.queue(end, &hanging_write(0));
+            fixture.queue(end, &hanging_write(0));
         }
-        bed.finish();
-        bed.queue(0, &manage(function::ABORT_TASK, 1, TAG, 0));
-        bed.queue(1, &probe(1, 0));
-        bed.finish();
-        assert_eq!(bed.status(TAG), Some(answer), "{place}");
-        assert_eq!((bed.answered(0), bed.answered(1)), (0, 1), "{place}");
+        fixture.finish();
+        fixture.queue(0, &manage(function::ABORT_TASK, 1, TAG, 0));
+        fixture.queue(1, &probe(1, 0));
+        fixture.finish();
+        assert_eq!(fixture.status(TAG), Some(answer), "{place}");
+        assert_eq!(
+            (fixture.answered(0), fixture.answered(1)),
+            (0, 1),
+            "{place}"
+        );
     }
-    let mut bed = Bed::new(2);
-    bed.queue(0, &probe(0, 0));
-    bed.finish();
-    bed.queue(0, &manage(function::ABORT_TASK, 1, TAG, 0));
-    bed.finish();
+    let mut fixture = Fixture::new(2);
+    fixture.queue(0, &probe(0, 0));
+    fixture.finish();
+    fixture.queue(0, &manage(function::ABORT_TASK, 1, TAG, 0));
+    fixture.finish();
     assert_eq!(
-        bed.status(TAG),
+        fixture.status(TAG),
         Some(function_response::NO_TASK),
         "it has ended"
     );
@@ -463,29 +484,32 @@ fn a_task_is_aborted_wherever_it_is() {
 
 #[test]
 fn early_data_take_no_more_room_than_there_is() {
-    let mut bed = Bed::new(2);
-    bed.ends[1].backend.gather_max = 0;
+    let mut fixture = Fixture::new(2);
+    fixture.ends[1].backend.gather_max = 0;
     let (early, data) = write(1, 0);
-    bed.queue(1, &early);
-    bed.queue(1, &data);
-    bed.queue(0, &probe(0, 0));
-    bed.finish();
-    assert_eq!(bed.status(1), Some(TASK_SET_FULL));
-    assert_eq!(bed.answers.last().map(|answer| answer.data.len()), Some(0));
+    fixture.queue(1, &early);
+    fixture.queue(1, &data);
+    fixture.queue(0, &probe(0, 0));
+    fixture.finish();
+    assert_eq!(fixture.status(1), Some(TASK_SET_FULL));
+    assert_eq!(
+        fixture.answers.last().map(|answer| answer.data.len()),
+        Some(0)
+    );
 }
 
 #[test]
 fn requests_that_wait_are_as_few_as_replies() {
-    let mut bed = Bed::new(2);
+    let mut fixture = Fixture::new(2);
     for number in 1..200 {
         let mut header = head(request::NOP_OUT, FINAL, number);
         header[20..24].copy_from_slice(&[0xFF; 4]);
-        bed.queue(1, &pdu(header, &[]));
+        fixture.queue(1, &pdu(header, &[]));
     }
-    let end = &mut bed.ends[1];
+    let end = &mut fixture.ends[1];
     let bytes = std::mem::take(&mut end.unread);
     let result = end
         .connection
-        .handle_bytes(bed.now, &bytes, &mut end.backend);
+        .handle_bytes(fixture.now, &bytes, &mut end.backend);
     assert_eq!(result, Err(PeerError::Flood));
 }

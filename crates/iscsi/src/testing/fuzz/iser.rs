@@ -43,19 +43,20 @@ pub fn iser_message(input: &[u8]) {
     let asked = CmHeader::parse(input);
     assert_eq!(reply.zero_based(), asked.is_some_and(CmHeader::zero_based));
     let len = input.len().min(TargetConfig::RECEIVE_LEN_BYTES as usize);
-    let mut bed = IserBed::new(&test_target(8), input, TargetConfig::default());
-    bed.layout = if reply.zero_based() {
+    let mut fixture = IserBed::new(&test_target(8), input, TargetConfig::default());
+    fixture.layout = if reply.zero_based() {
         layout
     } else {
         Layout::Expanded
     };
-    let _: Result<(), PeerError> = bed.send_bytes(&input[..len]);
-    assert_eq!(bed.refused, [], "no buffer is reached before the login");
+    let _: Result<(), PeerError> = fixture.send_bytes(&input[..len]);
+    assert_eq!(fixture.refused, [], "no buffer is reached before the login");
 }
 
-/// A session that is logged in, driven by a script of steps: commands whose buffers are as long as they say, data that reads
-/// bring late, unsolicited data, task management, bare messages, time, and changes of the volume. The target reaches no
-/// buffer but those that were named, and none after it has answered.
+/// A session that is logged in, driven by a script of steps: commands whose buffers are as long as
+/// they say, data that reads bring late, unsolicited data, task management, bare messages, time,
+/// and changes of the volume. The target reaches no buffer but those that were named, and none
+/// after it has answered.
 pub fn iser_session(input: &[u8]) {
     let Some(([config], mut script)) = input.split_first_chunk() else {
         return;
@@ -67,13 +68,13 @@ pub fn iser_session(input: &[u8]) {
         backend,
         now,
         ..
-    } = &mut run.bed;
+    } = &mut run.fixture;
     session.handle_close(*now, backend);
 }
 
 struct Run {
     target: TestTarget,
-    bed: IserBed,
+    fixture: IserBed,
     initiator: IserInitiator,
     next_key: u32,
     /// The tag and key of commands that have not been answered.
@@ -93,7 +94,7 @@ impl Run {
         };
         let private_data = [config & 0xC0, 0, 0, 0];
         let mut run = Self {
-            bed: IserBed::new(&target, &private_data, settings),
+            fixture: IserBed::new(&target, &private_data, settings),
             target,
             initiator: IserInitiator::default(),
             next_key: 1,
@@ -101,9 +102,9 @@ impl Run {
             aborting: Vec::new(),
             is_raw: false,
         };
-        run.bed.posted.piece_max_bytes = 4096;
+        run.fixture.posted.piece_max_bytes = 4096;
         if config & 0xA0 == 0x20 {
-            run.bed.layout = Layout::Short;
+            run.fixture.layout = Layout::Short;
         }
         let mut keys = IserInitiator::KEYS.to_vec();
         let yes_no = |bit| if config & bit != 0 { "Yes" } else { "No" };
@@ -113,13 +114,15 @@ impl Run {
         keys.push(("iSERHelloRequired", yes_no(8)));
         keys.push(("TaggedBufferForSolicitedDataOnly", "No"));
         let login = run.initiator.login(&keys);
-        run.bed.send(&login).expect("a sensible login");
-        assert!(run.bed.session.parameters().is_some(), "it succeeds");
+        run.fixture.send(&login).expect("a sensible login");
+        assert!(run.fixture.session.parameters().is_some(), "it succeeds");
         if config & 8 != 0 && config & 16 == 0 {
             let hello = Hello::new(4);
-            run.bed.send(hello.as_bytes()).expect("it was announced");
+            run.fixture
+                .send(hello.as_bytes())
+                .expect("it was announced");
         }
-        run.bed.inbox.clear();
+        run.fixture.inbox.clear();
         run
     }
 
@@ -145,16 +148,16 @@ impl Run {
                 self.send(&message)
             }
             4 => {
-                self.bed.holds_reads = a & 1 != 0;
-                let taken = self.bed.finish_read();
-                let ran = self.bed.run();
+                self.fixture.holds_reads = a & 1 != 0;
+                let taken = self.fixture.finish_read();
+                let ran = self.fixture.run();
                 self.check(taken.and(ran))
             }
             5 => {
                 let (bytes, rest) = script.split_at(usize::from(a).min(script.len()));
                 *script = rest;
                 self.is_raw = true;
-                let taken = self.bed.send_bytes(bytes);
+                let taken = self.fixture.send_bytes(bytes);
                 self.check(taken)
             }
             6 => self.control([a, b, c]),
@@ -173,7 +176,7 @@ impl Run {
         let itt = u32::from(a % TAGS);
         let key = self.next_key;
         self.next_key += 1;
-        let base = match self.bed.layout {
+        let base = match self.fixture.layout {
             Layout::Expanded => u64::from(key) << 32,
             Layout::Short => 0,
         };
@@ -185,7 +188,7 @@ impl Run {
         let tag = Tag { stag: key, base };
         let names = kind & 0x0F != 0;
         if names {
-            self.bed
+            self.fixture
                 .memory
                 .push((key, base, vec![c; expected_len as usize]));
             self.named.push((itt, key));
@@ -237,37 +240,41 @@ impl Run {
             0 => volume.resize(u64::from(b) + 1),
             1 => volume.set_read_only(b & 1 == 1),
             2 => {
-                let until = self.bed.now + Duration::from_micros(b.into());
+                let until = self.fixture.now + Duration::from_micros(b.into());
                 volume.set_admission(Admission::NotBefore(until));
             }
             3 => volume.set_admission(Admission::Now),
             4 => volume.set_failure((b & 1 == 1).then_some(block::Status::CapacityExceeded)),
-            5 => self.bed.posted.depth_max = 1 + usize::from(b % 8),
-            _ => self.bed.now += Duration::from_millis(u64::from(b) * 100),
+            5 => self.fixture.posted.depth_max = 1 + usize::from(b % 8),
+            _ => self.fixture.now += Duration::from_millis(u64::from(b) * 100),
         }
         let IserBed {
             session,
             backend,
             now,
             ..
-        } = &mut self.bed;
+        } = &mut self.fixture;
         let woken = session.handle_wake(*now, backend);
         let late = session.handle_timeout(*now, backend);
-        let ran = self.bed.run();
+        let ran = self.fixture.run();
         self.check(woken.and(late).and(ran))
     }
 
     fn send(&mut self, message: &[u8]) -> Option<()> {
-        let taken = self.bed.send(message);
+        let taken = self.fixture.send(message);
         self.check(taken)
     }
 
     /// The initiator reuses the buffers of answered commands: later accesses are rejected.
     fn check(&mut self, taken: Result<(), PeerError>) -> Option<()> {
         if !self.is_raw {
-            assert_eq!(self.bed.refused, [], "reached what is not named any more");
+            assert_eq!(
+                self.fixture.refused,
+                [],
+                "reached what is not named any more"
+            );
         }
-        while let Some(answer) = self.bed.inbox.pop_front() {
+        while let Some(answer) = self.fixture.inbox.pop_front() {
             let tag = answer.bhs.itt.get();
             match answer.bhs.opcode() {
                 response::SCSI_RESPONSE => self.answered(tag),
@@ -284,7 +291,7 @@ impl Run {
             }
         }
         taken.ok()?;
-        (!self.bed.session.is_closing() && self.bed.refused.is_empty()).then_some(())
+        (!self.fixture.session.is_closing() && self.fixture.refused.is_empty()).then_some(())
     }
 
     /// A command has ended: its buffer is reused, unless another command has the same tag.
@@ -307,6 +314,6 @@ impl Run {
 
     fn take_back(&mut self, keys: &[u32]) {
         self.named.retain(|(_, key)| !keys.contains(key));
-        self.bed.memory.retain(|(key, ..)| !keys.contains(key));
+        self.fixture.memory.retain(|(key, ..)| !keys.contains(key));
     }
 }

@@ -52,21 +52,21 @@ pub fn login_answers(input: &[u8]) {
         config.target_credentials = known.target.filter(|_| kind & 2 != 0);
     }
     let is_mutual = config.target_credentials.is_some();
-    let mut rig = Rig::new(&config, 1 + usize::from(kind >> 3));
-    rig.emit();
+    let mut fixture = Fixture::new(&config, 1 + usize::from(kind >> 3));
+    fixture.emit();
     while let Some([flags, class, len]) = take(&mut script) {
         let (text, rest) = script.split_at(script.len().min(len.into()));
         script = rest;
         let bytes = login_response(flags, class, text);
-        if rig.feed(&bytes).is_some() {
-            assert!(rig.session.is_closing());
+        if fixture.feed(&bytes).is_some() {
+            assert!(fixture.session.is_closing());
             return;
         }
-        if rig.session.is_logged_in() {
+        if fixture.session.is_logged_in() {
             assert!(!is_mutual, "the input cannot know what proves a target");
             return;
         }
-        let sent = rig.emit();
+        let sent = fixture.emit();
         assert!(!sent.is_empty(), "each response is answered");
         assert_eq!(sent[0], 0x43);
     }
@@ -91,10 +91,10 @@ pub fn session(input: &[u8]) {
         return;
     };
     let digests = terms & 1 != 0;
-    let mut whole = Rig::new(&config(digests), usize::MAX);
-    let mut pieces = Rig::new(&config(digests), 1 + usize::from(*chunk));
-    for rig in [&mut whole, &mut pieces] {
-        rig.log_in(*terms);
+    let mut whole = Fixture::new(&config(digests), usize::MAX);
+    let mut pieces = Fixture::new(&config(digests), 1 + usize::from(*chunk));
+    for fixture in [&mut whole, &mut pieces] {
+        fixture.log_in(*terms);
     }
     let mut target = Target::new(digests);
     let mut bytes = Vec::new();
@@ -121,7 +121,7 @@ pub fn session(input: &[u8]) {
     }
 }
 
-struct Rig {
+struct Fixture {
     session: Session,
     buffers: Buffers,
     done: Vec<Outcome>,
@@ -130,7 +130,7 @@ struct Rig {
     piece_bytes: usize,
 }
 
-impl Rig {
+impl Fixture {
     fn new(config: &SessionConfig, piece_bytes: usize) -> Self {
         Self {
             session: Session::new(config).expect("a sensible configuration"),

@@ -1,4 +1,5 @@
-//! The target's end: a connection from its first byte on, and one that is logged in, driven by a script.
+//! The target's end: a connection from its first byte on, and one that is logged in, driven by a
+//! script.
 
 use std::time::{Duration, Instant};
 
@@ -48,8 +49,8 @@ fn run_connection(chunk: usize, bytes: &[u8]) -> (Option<PeerError>, Vec<u8>) {
     (error, sent)
 }
 
-/// A connection that is logged in, driven by a script of steps: commands with odd fields, data for the received R2Ts,
-/// task management, bare bytes, time, and changes of the volume.
+/// A connection that is logged in, driven by a script of steps: commands with odd fields, data for
+/// the received R2Ts, task management, bare bytes, time, and changes of the volume.
 pub fn commands(input: &[u8]) {
     let Some(([config, chunk], mut script)) = input.split_first_chunk() else {
         return;

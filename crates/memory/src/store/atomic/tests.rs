@@ -15,8 +15,8 @@ fn store(budget_bytes: u64) -> Store {
     store
 }
 
-/// 1 KiB over two stores, in three parts: 256 bytes at the end of a granule of the first, 512 of the
-/// second, and the rest of the first.
+/// 1 KiB over two stores, in three parts: 256 bytes at the end of a granule of the first, 512 of
+/// the second, and the rest of the first.
 fn across(stores: &[Store; 2], compare: &[u8], write: &[u8]) -> Result<(), Status> {
     let part = |store, offset, at, len| Part {
         store,

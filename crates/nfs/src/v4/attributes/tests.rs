@@ -29,7 +29,8 @@ fn changes_are_read_in_the_order_of_their_numbers() {
 #[test]
 fn changes_that_cannot_be_made_have_the_statuses_of_rfc_8881() {
     let failure = |words: &[u32]| changes(words).expect_err("it fails");
-    // acl, type, a mode with other bits, an owner that is a name, values that are cut off or too long.
+    // acl, type, a mode with other bits, an owner that is a name, values that are cut off or too
+    // long.
     assert_eq!(failure(&[1, 1 << 12, 0]), Status4::AttributeNotSupported);
     assert_eq!(failure(&[1, 2, 4, 1]), Status4::Invalid);
     assert_eq!(failure(&[2, 0, 2, 4, 0o10_000]), Status4::Invalid);

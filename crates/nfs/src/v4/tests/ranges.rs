@@ -64,7 +64,8 @@ fn allocate_extends_a_file_by_zeros_that_take_space() {
     let data = reply.opaque();
     assert_eq!(&data[..4], b"data");
     assert!(data[4..].iter().all(|byte| *byte == 0));
-    // A directory has no data, nobody writes by an open for reading, nor to a share that is read-only.
+    // A directory has no data, nobody writes by an open for reading, nor to a share that is
+    // read-only.
     let mut reply = client.in_root(&mut server, &args().u32(59));
     assert_eq!(reply.u32(), 10_044, "minor version 1 has no ALLOCATE");
     let on_root = root().u32(59).raw(&[0; 16]).u64(0).u64(1);
@@ -189,7 +190,8 @@ fn read_plus_gives_data_and_holes_as_rfc_7862_lays_them_out() {
         reply.end();
     };
     let text = |bytes: &[u8; 4]| u32::from_be_bytes(*bytes);
-    // The file ends there; two segments: a hole of 8192 bytes from 0 on, and 5 bytes of data from 8192 on.
+    // The file ends there; two segments: a hole of 8192 bytes from 0 on, and 5 bytes of data from
+    // 8192 on.
     let hole = [1, 0, 0, 0, 8192];
     let golden = [
         &[1, 2][..],

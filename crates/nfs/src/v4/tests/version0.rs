@@ -1,4 +1,5 @@
-//! Clients of minor version 0: client IDs, numbered requests of owners, leases, and beside them clients with sessions.
+//! Clients of minor version 0: client IDs, numbered requests of owners, leases, and beside them
+//! clients with sessions.
 
 use super::*;
 use crate::testing::version0::{OldClient, compound_0, set_client};
@@ -130,7 +131,8 @@ fn a_repeated_request_of_an_owner_has_the_results_of_the_first() {
     let first = call(&mut client, &created, 4);
     assert_eq!(first[..8], [0, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(call(&mut client, &created, 4), first);
-    // LOCK: granted, and repeated with its old state ID; denied, and repeated when it would be granted.
+    // LOCK: granted, and repeated with its old state ID; denied, and repeated when it would be
+    // granted.
     let locate = root().u32(15).opaque(b"file");
     let lock = |client: &OldClient, owner: &[u8], range: u64| {
         let lock = args().u32(12).u32(2).u32(0).u64(range).u64(1).u32(1);
@@ -241,7 +243,8 @@ fn client_ids_are_set_and_confirmed_as_rfc_7530_says() {
     let mut client = OldClient::new(&mut server, b"old", 1);
     let open = client.open(&mut server, b"file", (3, 3));
     let id = client.id;
-    // The same client again: a new verifier, and nothing is lost. Both confirm any number of times, but no others.
+    // The same client again: a new verifier, and nothing is lost. Both confirm any number of times,
+    // but no others.
     let again = identified(&mut client, &mut server, 1);
     assert_eq!(again.0, id);
     for (verifier, status) in [(again.1, OK), (again.1, OK), (again.1 + 1, STALE_CLIENT_ID)] {
@@ -457,8 +460,8 @@ fn what_a_client_had_is_reclaimed_after_a_restart() {
     assert_eq!(status, OK);
     assert_eq!(old.first_lock(&mut server, &open, 0, (0, 10)).u32(), GRACE);
     assert_eq!(old.first_lock(&mut server, &open, 1, (0, 10)).u32(), OK);
-    // A client that had nothing open reclaims nothing, and others wait for all of the grace period, since no client of this
-    // version says that it is done.
+    // A client that had nothing open reclaims nothing, and others wait for all of the grace period,
+    // since no client of this version says that it is done.
     idle.identify(&mut server, 1);
     assert_eq!(reclaim(&mut idle, &mut server).0, 10_034);
     let mut new = Client::new(&mut server, b"new", 1);

@@ -1,8 +1,8 @@
 //! The primes of the groups, in hexadecimal digits.
 //!
 //! Read first: RFC 7919, Appendix A. A prime of `b` bits is
-//! `2^b - 2^(b-64) + (floor(2^(b-130) * e) + x) * 2^64 - 1`, where `e` is Euler's number and `x` the
-//! smallest number that makes it a safe prime.
+//! `2^b - 2^(b-64) + (floor(2^(b-130) * e) + x) * 2^64 - 1`, where `e` is Euler's number and `x`
+//! the smallest number that makes it a safe prime.
 
 pub(super) const FFDHE2048: &str = "\
     ffffffffffffffffadf85458a2bb4a9aafdc5620273d3cf1d8b9c583ce2d3695a9e13641146433fbcc939dce249b3ef9\

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Function, group, the first bytes of the host's response, and the key for TLS, computed by Python as
-/// [`GOLDEN`] was, from what Linux's `nvme_auth_generate_psk` does.
+/// Function, group, the first bytes of the host's response, and the key for TLS, computed by Python
+/// as [`GOLDEN`] was, from what Linux's `nvme_auth_generate_psk` does.
 #[rustfmt::skip]
 const GENERATED: [(Hash, DhGroup, &str, &str); 2] = [
     (Hash::Sha256, DhGroup::Ffdhe2048, "763d87472d289e44f8687182ac6c3800", "e3e5310f760ed2d92f0a1d105ee58fa684f5a652d3940e39515a503990d8bcad"),
@@ -63,8 +63,8 @@ fn both_sides_generate_the_golden_key_for_tls() {
     }
 }
 
-/// Success1 of the same transaction without a request for a key: the controller's response is the same, since
-/// it has 0 in place of SC_C.
+/// Success1 of the same transaction without a request for a key: the controller's response is the
+/// same, since it has 0 in place of SC_C.
 fn plain_success1(hash: Hash, group: DhGroup) -> Vec<u8> {
     let mut controller = controller(credentials(hash, Some(group)));
     let (_, mut messages) = run(&mut host(host_credentials()), &mut controller);

@@ -1,14 +1,14 @@
 //! Values that other programs have computed.
 
 use super::*;
-use crate::auth::response::{Proof, generate};
+use crate::auth::response::{ResponseInputs, generate};
 
 const NQN: &str = "nqn.2014-08.org.example:host";
 
 /// Text without a transformation, function, and what the text with that function is, as
-/// `nvme gen-dhchap-key --nqn=nqn.2014-08.org.example:host --secret=… --hmac=0…3` of nvme-cli 2.3, 2.13 and
-/// 2.16 prints them alike. nvme-cli transforms the secret before it prints it, so the key in the second text
-/// is the transformed one of the first.
+/// `nvme gen-dhchap-key --nqn=nqn.2014-08.org.example:host --secret=… --hmac=0…3` of nvme-cli 2.3,
+/// 2.13 and 2.16 prints them alike. nvme-cli transforms the secret before it prints it, so the key
+/// in the second text is the transformed one of the first.
 const TRANSFORMED: [(&str, Hash, &str); 3] = [
     (
         "DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:",
@@ -38,8 +38,8 @@ fn secrets_are_transformed_as_nvme_cli_does() {
     }
 }
 
-/// Function and generated key, as drivers/nvme/common/tests/auth_kunit.c of Linux 7.1 has them: the session
-/// key is 41h, 42h and so on, C1 is 0, 1 and so on, C2 is FFh, FEh and so on.
+/// Function and generated key, as drivers/nvme/common/tests/auth_kunit.c of Linux 7.1 has them: the
+/// session key is 41h, 42h and so on, C1 is 0, 1 and so on, C2 is FFh, FEh and so on.
 const GENERATED: [(Hash, &str); 3] = [
     (
         Hash::Sha256,
@@ -80,8 +80,8 @@ struct Exchange {
     responses: [&'static str; 2],
 }
 
-/// As captured from Linux 6.12 with nvme-cli 2.3, which generated the secrets: the host's responses are its own,
-/// and it accepted the controller's.
+/// As captured from Linux 6.12 with nvme-cli 2.3, which generated the secrets: the host's responses
+/// are its own, and it accepted the controller's.
 const EXCHANGES: [Exchange; 3] = [
     Exchange {
         hash: Hash::Sha256,
@@ -149,7 +149,7 @@ fn responses_are_those_of_linux() {
         };
         let [host, controller] = [0, 1].map(|side| {
             let challenge = bytes(exchange.challenges[side]);
-            let proof = Proof {
+            let proof = ResponseInputs {
                 hash: exchange.hash,
                 shared: None,
                 challenge: &challenge,

@@ -1,7 +1,7 @@
 //! Every message in every state, whole and damaged, at both sides: which failure it gets.
 //!
-//! Read first: NVM Express Base 2.0, "AUTH_Failure1 Message": a message that is not due is an incorrect
-//! protocol message, and one that is due with invalid contents an incorrect payload.
+//! Read first: NVM Express Base 2.0, "AUTH_Failure1 Message": a message that is not due is an
+//! incorrect protocol message, and one that is due with invalid contents an incorrect payload.
 
 use super::*;
 
@@ -85,7 +85,8 @@ const KINDS: [MessageKind; 7] = [
     MessageKind::Failure2,
 ];
 
-/// States of a controller that wait for the host, as numbers of messages that were exchanged, and what is due.
+/// States of a controller that wait for the host, as numbers of messages that were exchanged, and
+/// what is due.
 const CONTROLLER_STATES: [(usize, Option<MessageKind>); 5] = [
     (0, Some(MessageKind::Negotiate)),
     // The challenge is to be asked for.
@@ -109,8 +110,8 @@ fn fate_at_controller(due: Option<MessageKind>, kind: MessageKind, damage: Damag
         // The host chooses the transaction in AUTH_Negotiate.
         (Damage::OtherTransaction, MessageKind::Negotiate) => Taken,
         (Damage::OtherTransaction, _) => Rejected(IncorrectPayload),
-        // AUTH_Negotiate ends with its list; the others say how long they are, and what follows is ignored, as
-        // Linux's target does.
+        // AUTH_Negotiate ends with its list; the others say how long they are, and what follows is
+        // ignored, as Linux's target does.
         (Damage::Followed, MessageKind::Negotiate) => Rejected(IncorrectPayload),
         (Damage::Followed, _) => Taken,
         // The field is reserved in Success2.

@@ -211,9 +211,9 @@ impl Queue {
     }
 
     /// Whether the connection may be closed by a server that stops, as far as other queues are
-    /// concerned; this one is idle. Hosts end a controller with the first of its I/O queues, and cancel
-    /// what is in flight on the others. So no I/O queue is closed until each has been idle once: what was
-    /// in flight when the server began to stop is answered.
+    /// concerned; this one is idle. Hosts end a controller with the first of its I/O queues, and
+    /// cancel what is in flight on the others. So no I/O queue is closed until each has been idle
+    /// once: what was in flight when the server began to stop is answered.
     pub fn may_close<B: Backend>(&mut self, backend: &mut B) -> bool {
         let Some(connection) = self.role.connection() else {
             return true;

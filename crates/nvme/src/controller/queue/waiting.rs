@@ -1,9 +1,9 @@
 //! Commands that wait for their volume: until their blocks are in memory ([`Stage::Filling`]), and
 //! until their effects are safe ([`Stage::Settling`]).
 //!
-//! While the volume is not ready, no data are requested from the host, so none are kept.
-//! Only data that arrived in the capsule are kept, charged to the memory budget, and written when the
-//! volume is ready.
+//! While the volume is not ready, no data are requested from the host, so none are kept. Only data
+//! that arrived in the capsule are kept, charged to the memory budget, and written when the volume
+//! is ready.
 
 use std::time::Instant;
 
@@ -17,8 +17,8 @@ use crate::controller::{Backend, DataPointer, SlotId};
 use crate::wire::{Status, StatusCode};
 
 impl Queue {
-    /// Handles a volume's completion of a command that waits. The transport treats the result like that
-    /// of [`Queue::begin`].
+    /// Handles a volume's completion of a command that waits. The transport treats the result like
+    /// that of [`Queue::begin`].
     pub fn handle_completion<B: Backend>(
         &mut self,
         now: Instant,

@@ -2,9 +2,10 @@
 //!
 //! Read first: NVM Express Base 2.0, "Abort command".
 //!
-//! A command belongs to the connection of its I/O queue, and an Abort arrives on the admin queue. So
-//! the subsystem keeps the Abort, wakes the connection of the command, and completes the Abort when
-//! that connection has answered. Bit 0 of DW0 is 0 if the command was aborted, 1 if it was not.
+//! A command belongs to the connection of its I/O queue, and an Abort arrives on the admin queue.
+//! So the subsystem keeps the Abort, wakes the connection of the command, and completes the Abort
+//! when that connection has answered. Bit 0 of DW0 is 0 if the command was aborted, 1 if it was
+//! not.
 
 use super::state::Controller;
 use crate::controller::reply::{Answer, Location};

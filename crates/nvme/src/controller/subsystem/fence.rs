@@ -5,9 +5,9 @@
 //!
 //! Connections learn of permits from their own copies. One that is in the middle of a turn while
 //! another host preempts would continue writing for a moment after the preempt was said to be
-//! complete, although the new holder relies on that to have the volume to itself. So the completion waits
-//! until each such connection was woken and has called [`Subsystem::acknowledge`], which it does
-//! between two turns.
+//! complete, although the new holder relies on that to have the volume to itself. So the completion
+//! waits until each such connection was woken and has called [`Subsystem::acknowledge`], which it
+//! does between two turns.
 
 use std::collections::BTreeSet;
 
@@ -66,19 +66,19 @@ impl Fences {
     }
 }
 
-/// What every controller and every guest may do with a namespace.
+/// What every controller and every foreign connection may do with a namespace.
 pub(in crate::controller) struct Permits {
     controllers: Vec<(ControllerId, Permit)>,
-    guests: Permit,
+    foreign: Permit,
 }
 
 impl Subsystem {
-    /// What every controller and every guest may do with `nsid` now.
+    /// What every controller and every foreign connection may do with `nsid` now.
     pub(in crate::controller) fn permits(&self, nsid: Nsid) -> Permits {
         let ids = self.controllers.keys();
         Permits {
             controllers: ids.map(|&id| (id, self.permit(id, nsid))).collect(),
-            guests: self.guest_permit(Access::ReadWrite, nsid),
+            foreign: self.foreign_permit(Access::ReadWrite, nsid),
         }
     }
 
@@ -99,9 +99,9 @@ impl Subsystem {
             .filter_map(|(id, _)| self.controllers.get(id))
             .flat_map(Controller::io_queues)
             .collect();
-        let guests = self.guest_permit(Access::ReadWrite, nsid);
-        if guests.takes_from(before.guests) {
-            losers.extend(&self.guests);
+        let foreign = self.foreign_permit(Access::ReadWrite, nsid);
+        if foreign.takes_from(before.foreign) {
+            losers.extend(&self.foreign);
         }
         self.fence_behind(losers, (issuer.wake, cid), Completion::SUCCESS)
     }

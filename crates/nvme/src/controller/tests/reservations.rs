@@ -334,14 +334,14 @@ fn a_command_that_takes_rights_waits_until_every_connection_has_noticed() {
 }
 
 #[test]
-fn a_guest_is_excluded_like_a_host_that_has_not_registered_and_is_waited_for() {
+fn a_foreign_connection_is_excluded_like_a_host_that_has_not_registered_and_is_waited_for() {
     let mut pair = Pair::registered();
     let (first, second) = (WakeToken(901), WakeToken(902));
     let subsystem = &mut pair.fixture.subsystem;
-    subsystem.add_guest(first);
-    subsystem.add_guest(second);
+    subsystem.add_foreign(first);
+    subsystem.add_foreign(second);
     let may = |subsystem: &Subsystem, access, class| {
-        let permit = subsystem.guest_permit(access, Nsid(1));
+        let permit = subsystem.foreign_permit(access, Nsid(1));
         permit.check(class).is_ok()
     };
     assert!(may(subsystem, Access::ReadWrite, CommandClass::Write));
@@ -354,9 +354,9 @@ fn a_guest_is_excluded_like_a_host_that_has_not_registered_and_is_waited_for() {
     let subsystem = &mut pair.fixture.subsystem;
     assert!(!may(subsystem, Access::ReadWrite, CommandClass::Read));
     assert!(subsystem.acknowledge(&other));
-    subsystem.acknowledge_guest(first);
+    subsystem.acknowledge_foreign(first);
     assert_eq!(subsystem.poll_kept(&issuer), None);
-    subsystem.remove_guest(second);
+    subsystem.remove_foreign(second);
     assert_eq!(subsystem.poll_wake(), Some(issuer.wake));
     let done = Completion::SUCCESS;
     assert_eq!(subsystem.poll_kept(&issuer), Some((CID, done)));

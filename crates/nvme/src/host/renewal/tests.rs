@@ -48,7 +48,8 @@ fn controller() -> ControllerAuth {
         .proven()
 }
 
-/// Carries out what is submitted, until there is nothing more. Returns the key, if one was generated.
+/// Carries out what is submitted, until there is nothing more. Returns the key, if one was
+/// generated.
 fn run(
     renewal: &mut Renewal,
     controller: &mut ControllerAuth,

@@ -9,13 +9,13 @@ use crate::wire::identify::IdentifyNamespace;
 const TIMEOUT: Duration = Duration::from_secs(15);
 const NAMESPACE_CHANGED: u64 = 0x04_00_02;
 
-struct Rig {
+struct Fixture {
     upkeep: Upkeep,
     buffers: Buffers,
     now: Instant,
 }
 
-impl Rig {
+impl Fixture {
     fn new(keep_alive_timeout: Duration) -> Self {
         let now = Instant::now();
         let nsid = Nsid(1);
@@ -68,110 +68,110 @@ impl Rig {
 
 #[test]
 fn keep_alives_are_sent_at_a_third_of_the_timeout_one_at_a_time() {
-    let mut rig = Rig::new(TIMEOUT);
-    assert_eq!(rig.opcodes(), [opcode::ASYNC_EVENT_REQUEST]);
-    let due = rig.now + TIMEOUT / 3;
-    assert_eq!(rig.upkeep.poll_timeout(), Some(due));
-    rig.now = due;
-    assert_eq!(rig.opcodes(), [opcode::KEEP_ALIVE]);
-    assert_eq!(rig.opcodes(), []);
-    rig.ok(Upkeep::KEEP_ALIVE_KEY, 0);
-    assert_eq!(rig.upkeep.poll_timeout(), Some(due + TIMEOUT / 3));
+    let mut fixture = Fixture::new(TIMEOUT);
+    assert_eq!(fixture.opcodes(), [opcode::ASYNC_EVENT_REQUEST]);
+    let due = fixture.now + TIMEOUT / 3;
+    assert_eq!(fixture.upkeep.poll_timeout(), Some(due));
+    fixture.now = due;
+    assert_eq!(fixture.opcodes(), [opcode::KEEP_ALIVE]);
+    assert_eq!(fixture.opcodes(), []);
+    fixture.ok(Upkeep::KEEP_ALIVE_KEY, 0);
+    assert_eq!(fixture.upkeep.poll_timeout(), Some(due + TIMEOUT / 3));
 }
 
 #[test]
 fn a_controller_that_does_not_answer_a_keep_alive_is_silent() {
-    let mut rig = Rig::new(TIMEOUT);
-    rig.now += TIMEOUT / 3;
-    rig.opcodes();
-    let late = rig.now + TIMEOUT;
-    assert_eq!(rig.upkeep.check(rig.now), Ok(()));
+    let mut fixture = Fixture::new(TIMEOUT);
+    fixture.now += TIMEOUT / 3;
+    fixture.opcodes();
+    let late = fixture.now + TIMEOUT;
+    assert_eq!(fixture.upkeep.check(fixture.now), Ok(()));
     assert_eq!(
-        rig.upkeep.check(late),
+        fixture.upkeep.check(late),
         Err(UpkeepError::Silent { timeout: TIMEOUT })
     );
     let status = Status::from(StatusCode::InvalidOpcode);
     assert_eq!(
-        rig.end(Upkeep::KEEP_ALIVE_KEY, status, 0),
+        fixture.end(Upkeep::KEEP_ALIVE_KEY, status, 0),
         Err(UpkeepError::KeepAliveRefused { status })
     );
 }
 
 #[test]
 fn without_a_timeout_nothing_is_kept_alive() {
-    let mut rig = Rig::new(Duration::ZERO);
-    assert_eq!(rig.upkeep.poll_timeout(), None);
-    rig.now += TIMEOUT;
-    assert_eq!(rig.opcodes(), [opcode::ASYNC_EVENT_REQUEST]);
+    let mut fixture = Fixture::new(Duration::ZERO);
+    assert_eq!(fixture.upkeep.poll_timeout(), None);
+    fixture.now += TIMEOUT;
+    assert_eq!(fixture.opcodes(), [opcode::ASYNC_EVENT_REQUEST]);
 }
 
 #[test]
 fn a_namespace_event_leads_to_the_new_geometry_and_the_next_request() {
-    let mut rig = Rig::new(TIMEOUT);
-    rig.opcodes();
-    assert_eq!(rig.ok(Upkeep::EVENT_KEY, NAMESPACE_CHANGED), None);
+    let mut fixture = Fixture::new(TIMEOUT);
+    fixture.opcodes();
+    assert_eq!(fixture.ok(Upkeep::EVENT_KEY, NAMESPACE_CHANGED), None);
     assert_eq!(
-        rig.opcodes(),
+        fixture.opcodes(),
         [opcode::ASYNC_EVENT_REQUEST, opcode::GET_LOG_PAGE]
     );
-    assert_eq!(rig.ok(Upkeep::READ_KEY, 0), None);
-    assert_eq!(rig.opcodes(), [opcode::IDENTIFY]);
-    rig.set_blocks(77);
-    let Some(UpkeepEvent::Namespace(facts)) = rig.ok(Upkeep::READ_KEY, 0) else {
+    assert_eq!(fixture.ok(Upkeep::READ_KEY, 0), None);
+    assert_eq!(fixture.opcodes(), [opcode::IDENTIFY]);
+    fixture.set_blocks(77);
+    let Some(UpkeepEvent::Namespace(facts)) = fixture.ok(Upkeep::READ_KEY, 0) else {
         panic!("the namespace was identified");
     };
     let geometry = Geometry::new(BlockSize::B512, Blocks(77));
     assert_eq!(facts.geometry, geometry);
-    assert_eq!(rig.opcodes(), []);
+    assert_eq!(fixture.opcodes(), []);
 }
 
 #[test]
 fn an_event_during_a_read_leads_to_another_read() {
-    let mut rig = Rig::new(TIMEOUT);
-    rig.opcodes();
-    rig.ok(Upkeep::EVENT_KEY, NAMESPACE_CHANGED);
-    rig.opcodes();
-    rig.ok(Upkeep::READ_KEY, 0);
-    assert_eq!(rig.opcodes(), [opcode::IDENTIFY]);
-    rig.ok(Upkeep::EVENT_KEY, NAMESPACE_CHANGED);
-    rig.set_blocks(1);
-    rig.ok(Upkeep::READ_KEY, 0);
+    let mut fixture = Fixture::new(TIMEOUT);
+    fixture.opcodes();
+    fixture.ok(Upkeep::EVENT_KEY, NAMESPACE_CHANGED);
+    fixture.opcodes();
+    fixture.ok(Upkeep::READ_KEY, 0);
+    assert_eq!(fixture.opcodes(), [opcode::IDENTIFY]);
+    fixture.ok(Upkeep::EVENT_KEY, NAMESPACE_CHANGED);
+    fixture.set_blocks(1);
+    fixture.ok(Upkeep::READ_KEY, 0);
     assert_eq!(
-        rig.opcodes(),
+        fixture.opcodes(),
         [opcode::ASYNC_EVENT_REQUEST, opcode::GET_LOG_PAGE]
     );
 }
 
 #[test]
 fn a_namespace_without_blocks_is_gone() {
-    let mut rig = Rig::new(TIMEOUT);
-    rig.opcodes();
-    rig.ok(Upkeep::EVENT_KEY, NAMESPACE_CHANGED);
-    rig.opcodes();
-    rig.ok(Upkeep::READ_KEY, 0);
-    rig.opcodes();
-    rig.set_blocks(0);
+    let mut fixture = Fixture::new(TIMEOUT);
+    fixture.opcodes();
+    fixture.ok(Upkeep::EVENT_KEY, NAMESPACE_CHANGED);
+    fixture.opcodes();
+    fixture.ok(Upkeep::READ_KEY, 0);
+    fixture.opcodes();
+    fixture.set_blocks(0);
     assert_eq!(
-        rig.ok(Upkeep::READ_KEY, 0),
+        fixture.ok(Upkeep::READ_KEY, 0),
         Some(UpkeepEvent::NamespaceGone)
     );
 }
 
 #[test]
 fn a_change_of_the_discovery_log_is_reported() {
-    let mut rig = Rig::new(TIMEOUT);
-    rig.opcodes();
+    let mut fixture = Fixture::new(TIMEOUT);
+    fixture.opcodes();
     assert_eq!(
-        rig.ok(Upkeep::EVENT_KEY, 0x70_F0_02),
+        fixture.ok(Upkeep::EVENT_KEY, 0x70_F0_02),
         Some(UpkeepEvent::DiscoveryLog)
     );
 }
 
 #[test]
 fn a_controller_that_refuses_requests_for_events_is_not_asked_again() {
-    let mut rig = Rig::new(TIMEOUT);
-    rig.opcodes();
+    let mut fixture = Fixture::new(TIMEOUT);
+    fixture.opcodes();
     let status = StatusCode::AsyncEventLimitExceeded.into();
-    assert_eq!(rig.end(Upkeep::EVENT_KEY, status, 0), Ok(None));
-    assert_eq!(rig.opcodes(), []);
+    assert_eq!(fixture.end(Upkeep::EVENT_KEY, status, 0), Ok(None));
+    assert_eq!(fixture.opcodes(), []);
 }

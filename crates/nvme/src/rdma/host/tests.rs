@@ -43,13 +43,13 @@ impl HostWork for Work {
     }
 }
 
-struct Rig {
+struct Fixture {
     session: HostSession,
     work: Work,
     done: Vec<Outcome>,
 }
 
-impl Rig {
+impl Fixture {
     fn new() -> Self {
         Self {
             session: HostSession::new(HostConfig {
@@ -113,9 +113,9 @@ fn write(slot: u16, len_bytes: u32) -> Command {
 
 #[test]
 fn a_read_opens_its_bytes_for_writing_and_asks_for_invalidation() {
-    let mut rig = Rig::new();
-    let sqe = rig.post(2, read(2, 8192));
-    let (range, reach, key) = rig.work.opened[0];
+    let mut fixture = Fixture::new();
+    let sqe = fixture.post(2, read(2, 8192));
+    let (range, reach, key) = fixture.work.opened[0];
     assert_eq!((range, reach), (BufferRange::first(2, 8192), Reach::Write));
     let keyed = SglKind::Keyed {
         address: 0x30_0000,
@@ -124,116 +124,116 @@ fn a_read_opens_its_bytes_for_writing_and_asks_for_invalidation() {
         invalidate: true,
     };
     assert_eq!(sqe.sgl1.kind(), keyed);
-    assert_eq!(rig.answer(sqe.cid(), Some(key)), Ok(()));
-    assert_eq!(rig.work.closed, [], "the controller did that");
-    let [outcome] = rig.done[..] else {
-        panic!("{:?}", rig.done);
+    assert_eq!(fixture.answer(sqe.cid(), Some(key)), Ok(()));
+    assert_eq!(fixture.work.closed, [], "the controller did that");
+    let [outcome] = fixture.done[..] else {
+        panic!("{:?}", fixture.done);
     };
     assert_eq!((outcome.key, outcome.result), (CommandKey(2), 77));
-    assert_eq!(rig.session.in_flight(), 0);
+    assert_eq!(fixture.session.in_flight(), 0);
 }
 
 #[test]
 fn a_key_that_the_controller_left_is_closed_before_the_outcome() {
-    let mut rig = Rig::new();
-    let sqe = rig.post(0, read(0, 512));
-    let key = rig.work.opened[0].2;
-    assert_eq!(rig.answer(sqe.cid(), None), Ok(()));
-    assert_eq!(rig.work.closed, [key]);
-    assert_eq!(rig.done.len(), 1);
+    let mut fixture = Fixture::new();
+    let sqe = fixture.post(0, read(0, 512));
+    let key = fixture.work.opened[0].2;
+    assert_eq!(fixture.answer(sqe.cid(), None), Ok(()));
+    assert_eq!(fixture.work.closed, [key]);
+    assert_eq!(fixture.done.len(), 1);
 }
 
 #[test]
 fn small_writes_travel_inside_the_capsule_and_long_ones_are_read() {
-    let mut rig = Rig::new();
-    let small = rig.post(0, write(0, 4096));
+    let mut fixture = Fixture::new();
+    let small = fixture.post(0, write(0, 4096));
     let inside = SglKind::InCapsule {
         offset: 0,
         len_bytes: 4096,
     };
     assert_eq!(small.sgl1.kind(), inside);
-    assert_eq!(rig.work.sent[0].2, Some(BufferRange::first(0, 4096)));
-    assert_eq!(rig.work.opened, []);
-    rig.post(1, write(1, 4608));
-    assert_eq!(rig.work.opened[0].1, Reach::Read);
-    assert_eq!(rig.work.sent[1].2, None);
+    assert_eq!(fixture.work.sent[0].2, Some(BufferRange::first(0, 4096)));
+    assert_eq!(fixture.work.opened, []);
+    fixture.post(1, write(1, 4608));
+    assert_eq!(fixture.work.opened[0].1, Reach::Read);
+    assert_eq!(fixture.work.sent[1].2, None);
 }
 
 #[test]
 fn data_of_many_commands_at_once_are_read() {
     for (count, len_bytes, opened) in [(2, 4096, 0), (3, 4096, 3), (3, 512, 0)] {
-        let mut rig = Rig::new();
+        let mut fixture = Fixture::new();
         for key in 0..count {
-            rig.submit(key, write(key, len_bytes)).unwrap();
+            fixture.submit(key, write(key, len_bytes)).unwrap();
         }
-        rig.session.poll_transmit(&mut rig.work);
-        assert_eq!(rig.work.opened.len(), opened);
-        assert_eq!(rig.work.sent.len(), usize::from(count));
+        fixture.session.poll_transmit(&mut fixture.work);
+        assert_eq!(fixture.work.opened.len(), opened);
+        assert_eq!(fixture.work.sent.len(), usize::from(count));
     }
 }
 
 #[test]
 fn fabrics_commands_have_their_data_outside_of_the_capsule() {
-    let mut rig = Rig::new();
+    let mut fixture = Fixture::new();
     let mut connect = write(0, 1024);
     connect.sqe.opcode = Sqe::OPCODE_FABRICS;
-    rig.post(0, connect);
-    assert_eq!(rig.work.opened[0].1, Reach::Read);
+    fixture.post(0, connect);
+    assert_eq!(fixture.work.opened[0].1, Reach::Read);
 }
 
 #[test]
 fn commands_without_data_have_an_empty_keyed_descriptor() {
-    let mut rig = Rig::new();
-    let sqe = rig.post(0, io::flush(Nsid(1)));
+    let mut fixture = Fixture::new();
+    let sqe = fixture.post(0, io::flush(Nsid(1)));
     assert_eq!(sqe.sgl1, Sgl::keyed(0, 0, 0, Invalidate::No));
-    assert_eq!(rig.work.opened, []);
+    assert_eq!(fixture.work.opened, []);
     // Nothing of it can be invalidated.
     let key = RemoteKey(5);
     let cid = sqe.cid();
     assert_eq!(
-        rig.answer(cid, Some(key)),
+        fixture.answer(cid, Some(key)),
         Err(HostError::WrongKey { key, cid })
     );
 }
 
 #[test]
 fn a_command_completes_once() {
-    let mut rig = Rig::new();
-    let cid = rig.post(0, write(0, 512)).cid();
-    assert_eq!(rig.answer(cid, None), Ok(()));
-    assert_eq!((rig.done.len(), rig.session.in_flight()), (1, 0));
-    let again = rig.answer(cid, None);
+    let mut fixture = Fixture::new();
+    let cid = fixture.post(0, write(0, 512)).cid();
+    assert_eq!(fixture.answer(cid, None), Ok(()));
+    assert_eq!((fixture.done.len(), fixture.session.in_flight()), (1, 0));
+    let again = fixture.answer(cid, None);
     assert_eq!(again, Err(HostError::UnknownCommand { cid }));
 }
 
 #[test]
 fn completions_of_unknown_commands_end_the_connection() {
-    let mut rig = Rig::new();
-    let sqe = rig.post(0, read(0, 512));
+    let mut fixture = Fixture::new();
+    let sqe = fixture.post(0, read(0, 512));
     for cid in [1, 3, 4, 0x0FFF, sqe.cid().0 ^ 0x1000] {
-        let mut rig = Rig::new();
-        rig.post(0, read(0, 512));
+        let mut fixture = Fixture::new();
+        fixture.post(0, read(0, 512));
         let cid = Cid(cid);
         assert_eq!(
-            rig.answer(cid, None),
+            fixture.answer(cid, None),
             Err(HostError::UnknownCommand { cid })
         );
-        assert_eq!(rig.answer(sqe.cid(), None), Err(HostError::Closed));
-        assert_eq!(rig.submit(1, read(1, 512)), Err(NoRoom::Closed));
-        assert!(!rig.session.wants_transmit());
-        assert_eq!(rig.done, []);
+        assert_eq!(fixture.answer(sqe.cid(), None), Err(HostError::Closed));
+        assert_eq!(fixture.submit(1, read(1, 512)), Err(NoRoom::Closed));
+        assert!(!fixture.session.wants_transmit());
+        assert_eq!(fixture.done, []);
     }
 }
 
 #[test]
 fn a_completion_of_a_command_that_was_not_posted_ends_the_connection() {
-    let mut rig = Rig::new();
-    rig.work.sends_max = 0;
-    rig.submit(1, read(1, 512)).unwrap();
-    rig.session.poll_transmit(&mut rig.work);
+    let mut fixture = Fixture::new();
+    fixture.work.sends_max = 0;
+    fixture.submit(1, read(1, 512)).unwrap();
+    fixture.session.poll_transmit(&mut fixture.work);
     let cid = Cid(1);
     assert_eq!(
-        rig.answer(cid, None),
+        fixture.answer(cid, None),
         Err(HostError::UnknownCommand { cid })
     );
 }
@@ -241,34 +241,34 @@ fn a_completion_of_a_command_that_was_not_posted_ends_the_connection() {
 #[test]
 fn messages_of_other_lengths_end_the_connection() {
     for len_bytes in [0, 15, 17, 64] {
-        let mut rig = Rig::new();
-        rig.post(0, read(0, 512));
-        let error = rig.message(&vec![0; len_bytes], None);
+        let mut fixture = Fixture::new();
+        fixture.post(0, read(0, 512));
+        let error = fixture.message(&vec![0; len_bytes], None);
         assert_eq!(error, Err(HostError::Length { len_bytes }));
     }
 }
 
 #[test]
 fn keys_of_other_commands_must_not_be_invalidated() {
-    let mut rig = Rig::new();
-    let first = rig.post(0, read(0, 512));
-    rig.post(1, read(1, 512));
-    let key = rig.work.opened[1].2;
+    let mut fixture = Fixture::new();
+    let first = fixture.post(0, read(0, 512));
+    fixture.post(1, read(1, 512));
+    let key = fixture.work.opened[1].2;
     let cid = first.cid();
     assert_eq!(
-        rig.answer(cid, Some(key)),
+        fixture.answer(cid, Some(key)),
         Err(HostError::WrongKey { key, cid })
     );
 }
 
 #[test]
 fn identifiers_change_with_each_command_of_a_key() {
-    let mut rig = Rig::new();
+    let mut fixture = Fixture::new();
     let mut seen = Vec::new();
     for _ in 0..17 {
-        let sqe = rig.post(0, read(0, 512));
+        let sqe = fixture.post(0, read(0, 512));
         seen.push(sqe.cid());
-        rig.answer(sqe.cid(), None).unwrap();
+        fixture.answer(sqe.cid(), None).unwrap();
     }
     assert_eq!(seen[0], seen[16], "four bits of generation");
     seen.dedup();
@@ -278,61 +278,61 @@ fn identifiers_change_with_each_command_of_a_key() {
 
 #[test]
 fn no_more_commands_are_in_flight_than_the_controllers_queue_takes() {
-    let mut rig = Rig::new();
+    let mut fixture = Fixture::new();
     for key in 0..3 {
-        rig.post(key, read(key, 512));
+        fixture.post(key, read(key, 512));
     }
-    assert_eq!(rig.submit(3, read(3, 512)), Err(NoRoom::QueueFull));
-    assert_eq!(rig.session.room(), 0);
-    let cid = rig.work.sent[1].1.cid();
-    rig.answer(cid, None).unwrap();
-    assert_eq!(rig.submit(1, read(1, 512)), Ok(()));
+    assert_eq!(fixture.submit(3, read(3, 512)), Err(NoRoom::QueueFull));
+    assert_eq!(fixture.session.room(), 0);
+    let cid = fixture.work.sent[1].1.cid();
+    fixture.answer(cid, None).unwrap();
+    assert_eq!(fixture.submit(1, read(1, 512)), Ok(()));
 }
 
 #[test]
 fn what_finds_no_room_or_key_is_posted_later_in_order() {
-    let mut rig = Rig::new();
-    rig.work.sends_max = 1;
+    let mut fixture = Fixture::new();
+    fixture.work.sends_max = 1;
     for key in 0..3 {
-        rig.submit(key, read(key, 512)).unwrap();
+        fixture.submit(key, read(key, 512)).unwrap();
     }
-    rig.session.poll_transmit(&mut rig.work);
-    assert_eq!(rig.work.sent.len(), 1);
+    fixture.session.poll_transmit(&mut fixture.work);
+    assert_eq!(fixture.work.sent.len(), 1);
     assert_eq!(
-        rig.work.closed.len(),
+        fixture.work.closed.len(),
         1,
         "the key of what was not sent is gone"
     );
-    assert!(rig.session.wants_transmit());
-    rig.work.sends_max = 100;
-    rig.work.has_no_keys = true;
-    rig.session.poll_transmit(&mut rig.work);
-    assert_eq!(rig.work.sent.len(), 1);
-    rig.work.has_no_keys = false;
-    rig.session.poll_transmit(&mut rig.work);
-    let order: Vec<u16> = rig.work.sent.iter().map(|(key, ..)| key.0).collect();
+    assert!(fixture.session.wants_transmit());
+    fixture.work.sends_max = 100;
+    fixture.work.has_no_keys = true;
+    fixture.session.poll_transmit(&mut fixture.work);
+    assert_eq!(fixture.work.sent.len(), 1);
+    fixture.work.has_no_keys = false;
+    fixture.session.poll_transmit(&mut fixture.work);
+    let order: Vec<u16> = fixture.work.sent.iter().map(|(key, ..)| key.0).collect();
     assert_eq!(order, [0, 1, 2]);
 }
 
 #[test]
 fn closing_invalidates_every_key() {
-    let mut rig = Rig::new();
-    rig.post(0, read(0, 512));
-    let done = rig.post(1, read(1, 512));
-    rig.post(2, write(2, 512));
-    rig.answer(done.cid(), None).unwrap();
-    rig.work.closed.clear();
-    rig.session.handle_close(&mut rig.work);
-    assert_eq!(rig.work.closed, [rig.work.opened[0].2]);
-    assert_eq!(rig.submit(3, read(3, 512)), Err(NoRoom::Closed));
+    let mut fixture = Fixture::new();
+    fixture.post(0, read(0, 512));
+    let done = fixture.post(1, read(1, 512));
+    fixture.post(2, write(2, 512));
+    fixture.answer(done.cid(), None).unwrap();
+    fixture.work.closed.clear();
+    fixture.session.handle_close(&mut fixture.work);
+    assert_eq!(fixture.work.closed, [fixture.work.opened[0].2]);
+    assert_eq!(fixture.submit(3, read(3, 512)), Err(NoRoom::Closed));
 }
 
 #[test]
 fn statuses_reach_the_caller() {
-    let mut rig = Rig::new();
-    let sqe = rig.post(0, read(0, 512));
+    let mut fixture = Fixture::new();
+    let sqe = fixture.post(0, read(0, 512));
     let status = Status::from(StatusCode::LbaOutOfRange);
     let cqe = Cqe::new(sqe.cid(), status, 0);
-    rig.message(cqe.as_bytes(), None).unwrap();
-    assert_eq!(rig.done[0].status, status);
+    fixture.message(cqe.as_bytes(), None).unwrap();
+    assert_eq!(fixture.done[0].status, status);
 }

@@ -26,12 +26,12 @@ pub(super) struct Answer {
 
 /// A terminate connection request, ready to be sent.
 #[derive(Debug)]
-pub(super) struct LastWord {
+pub(super) struct PreparedTermReq {
     bytes: [u8; size_of::<TermReq>() + TermReq::DATA_MAX_BYTES],
     len: usize,
 }
 
-impl LastWord {
+impl PreparedTermReq {
     pub(super) fn new(violation: Violation, offending: &[u8]) -> Self {
         let offending = &offending[..offending.len().min(TermReq::DATA_MAX_BYTES)];
         let term = TermReq::new(PduType::H2cTermReq, violation, offending.len());
@@ -72,9 +72,9 @@ impl HostSession {
             }
             self.hello = Hello::Emitted;
         }
-        if let Some(word) = &self.last_word {
+        if let Some(word) = &self.term_req {
             if out.push(&word.bytes[..word.len]) {
-                self.last_word = None;
+                self.term_req = None;
             }
             return;
         }

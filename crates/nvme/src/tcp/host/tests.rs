@@ -17,7 +17,7 @@ const SLOT_BYTES: usize = 64 * 1024;
 const MAXH2CDATA: u32 = 8192;
 
 /// A session and the bytes that it sends.
-struct Rig {
+struct Fixture {
     session: HostSession,
     buffers: Buffers,
     done: Vec<Outcome>,
@@ -32,7 +32,7 @@ struct Sent {
     data: Vec<u8>,
 }
 
-impl Rig {
+impl Fixture {
     fn new(dgst: Dgst) -> Self {
         let config = HostConfig {
             dgst,
@@ -50,12 +50,12 @@ impl Rig {
     }
 
     fn ready(dgst: Dgst) -> Self {
-        let mut rig = Self::new(dgst);
-        assert_eq!(rig.sent().len(), 1, "ICReq");
+        let mut fixture = Self::new(dgst);
+        assert_eq!(fixture.sent().len(), 1, "ICReq");
         let terms = IcResp::new(Pda(0), dgst, MAXH2CDATA);
-        rig.receive(terms.as_bytes()).unwrap();
-        rig.layout.dgst = dgst;
-        rig
+        fixture.receive(terms.as_bytes()).unwrap();
+        fixture.layout.dgst = dgst;
+        fixture
     }
 
     fn receive(&mut self, bytes: &[u8]) -> Result<(), HostError> {
@@ -215,16 +215,17 @@ const LAST_AND_SUCCESS: PduFlags = PduFlags(PduFlags::LAST.0 | PduFlags::SUCCESS
 
 #[test]
 fn icreq_asks_for_digests_and_r2ts_before_anything_else() {
-    let mut rig = Rig::new(Dgst::HEADER | Dgst::DATA);
+    let mut fixture = Fixture::new(Dgst::HEADER | Dgst::DATA);
     let read = io::read(Nsid(1), extent(512), BufferRange::first(0, 512));
-    rig.session
-        .submit(CommandKey(0), &read, &rig.buffers)
+    fixture
+        .session
+        .submit(CommandKey(0), &read, &fixture.buffers)
         .unwrap();
-    let bytes = rig.emitted();
+    let bytes = fixture.emitted();
     let icreq = IcReq::read_from_bytes(&bytes).expect("ICReq alone until ICResp has come");
     assert_eq!(icreq.dgst, Dgst::HEADER | Dgst::DATA);
     assert_eq!(icreq.r2ts_max(), u64::from(HostSession::R2TS_MAX));
-    assert!(!rig.session.wants_transmit());
+    assert!(!fixture.session.wants_transmit());
 }
 
 #[test]
@@ -233,7 +234,7 @@ fn each_term_of_icresp_is_checked() {
     let outcome = |change: fn(&mut IcResp)| {
         let mut terms = good;
         change(&mut terms);
-        Rig::new(Dgst::NONE).violation(terms.as_bytes())
+        Fixture::new(Dgst::NONE).violation(terms.as_bytes())
     };
     let invalid = |offset| (Fes::InvalidPduHeaderField, offset);
     assert_eq!(outcome(|t| t.pfv = U16::new(1)), invalid(8));
@@ -248,47 +249,52 @@ fn each_term_of_icresp_is_checked() {
 #[test]
 fn digests_that_were_not_agreed_on_end_the_connection() {
     for (asked, used) in [(Dgst::NONE, Dgst::HEADER), (Dgst::DATA, Dgst::NONE)] {
-        let mut rig = Rig::new(asked);
+        let mut fixture = Fixture::new(asked);
         let terms = IcResp::new(Pda(0), used, 4096);
         assert_eq!(
-            rig.receive(terms.as_bytes()),
+            fixture.receive(terms.as_bytes()),
             Err(HostError::Digests { asked, used })
         );
-        assert!(rig.session.is_closing());
+        assert!(fixture.session.is_closing());
     }
 }
 
 #[test]
 fn a_pdu_out_of_sequence_is_fatal() {
-    let mut rig = Rig::new(Dgst::NONE);
-    let response = rig.response(0, Status::SUCCESS);
-    assert_eq!(rig.violation(&response), (Fes::PduSequenceError, 0));
-    let mut rig = Rig::ready(Dgst::NONE);
+    let mut fixture = Fixture::new(Dgst::NONE);
+    let response = fixture.response(0, Status::SUCCESS);
+    assert_eq!(fixture.violation(&response), (Fes::PduSequenceError, 0));
+    let mut fixture = Fixture::ready(Dgst::NONE);
     let terms = IcResp::new(Pda(0), Dgst::NONE, 4096);
-    assert_eq!(rig.violation(terms.as_bytes()), (Fes::PduSequenceError, 0));
+    assert_eq!(
+        fixture.violation(terms.as_bytes()),
+        (Fes::PduSequenceError, 0)
+    );
 }
 
 #[test]
 fn a_violation_is_reported_with_the_header_of_the_offending_pdu() {
-    let mut rig = Rig::ready(Dgst::NONE);
-    let response = rig.response(9, Status::SUCCESS);
+    let mut fixture = Fixture::ready(Dgst::NONE);
+    let response = fixture.response(9, Status::SUCCESS);
     assert_eq!(
-        rig.violation(&response),
+        fixture.violation(&response),
         (Fes::InvalidPduHeaderField, 20),
         "the CID in the completion"
     );
-    let bytes = rig.emitted();
+    let bytes = fixture.emitted();
     let (term, offending) = TermReq::read_from_prefix(&bytes).unwrap();
     assert_eq!(term.ch.pdu_type, PduType::H2cTermReq as u8);
     assert_eq!(term.fes.get(), Fes::InvalidPduHeaderField as u16);
     assert_eq!(term.fei.get(), 20);
     assert_eq!(term.ch.plen.get() as usize, bytes.len());
     assert_eq!(offending, response);
-    assert!(rig.session.is_closing());
-    assert_eq!(rig.receive(&response), Err(HostError::Closed));
-    assert_eq!(rig.session.room(), 7);
+    assert!(fixture.session.is_closing());
+    assert_eq!(fixture.receive(&response), Err(HostError::Closed));
+    assert_eq!(fixture.session.room(), 7);
     let flush = io::flush(Nsid(1));
-    let refused = rig.session.submit(CommandKey(0), &flush, &rig.buffers);
+    let refused = fixture
+        .session
+        .submit(CommandKey(0), &flush, &fixture.buffers);
     assert_eq!(refused, Err(NoRoom::Closed));
 }
 
@@ -298,17 +304,17 @@ fn a_termination_by_the_controller_is_reported() {
         fes: Fes::DataTransferOutOfRange,
         fei: 12,
     };
-    for state in [Rig::new(Dgst::NONE), Rig::ready(Dgst::HEADER)] {
-        let mut rig = state;
+    for state in [Fixture::new(Dgst::NONE), Fixture::ready(Dgst::HEADER)] {
+        let mut fixture = state;
         let mut bytes = TermReq::new(PduType::C2hTermReq, violation, 8)
             .as_bytes()
             .to_vec();
         bytes.extend_from_slice(&[0; 8]);
         assert_eq!(
-            rig.receive(&bytes),
+            fixture.receive(&bytes),
             Err(HostError::Terminated { fes: 4, fei: 12 })
         );
-        assert!(rig.session.is_closing());
+        assert!(fixture.session.is_closing());
     }
 }
 
@@ -316,14 +322,15 @@ fn a_termination_by_the_controller_is_reported() {
 fn commands_up_to_the_capsule_size_carry_their_data() {
     for dgst in [Dgst::NONE, Dgst::HEADER | Dgst::DATA] {
         for len_bytes in [512, 4096, 8192] {
-            let mut rig = Rig::ready(dgst);
+            let mut fixture = Fixture::ready(dgst);
             let data = BufferRange::first(2, len_bytes);
             let command = io::write(Nsid(1), extent(len_bytes), data);
-            rig.buffers.slot_mut(2).fill(0xA5);
-            rig.session
-                .submit(CommandKey(2), &command, &rig.buffers)
+            fixture.buffers.slot_mut(2).fill(0xA5);
+            fixture
+                .session
+                .submit(CommandKey(2), &command, &fixture.buffers)
                 .unwrap();
-            let sent = rig.sent();
+            let sent = fixture.sent();
             assert_eq!(sent[0].data, vec![0xA5; len_bytes as usize]);
             let inside = SglKind::InCapsule {
                 offset: 0,
@@ -331,8 +338,8 @@ fn commands_up_to_the_capsule_size_carry_their_data() {
             };
             assert_eq!(sent[0].sqe().sgl1.kind(), inside);
         }
-        let mut rig = Rig::ready(dgst);
-        let sqe = rig.write(1, 8704);
+        let mut fixture = Fixture::ready(dgst);
+        let sqe = fixture.write(1, 8704);
         let outside = SglKind::Transport { len_bytes: 8704 };
         assert_eq!(sqe.sgl1.kind(), outside);
     }
@@ -341,15 +348,15 @@ fn commands_up_to_the_capsule_size_carry_their_data() {
 #[test]
 fn an_r2t_is_answered_in_pieces_of_maxh2cdata() {
     for dgst in [Dgst::NONE, Dgst::HEADER | Dgst::DATA] {
-        let mut rig = Rig::ready(dgst);
-        let cid = rig.write(3, 32768).cid.get();
+        let mut fixture = Fixture::ready(dgst);
+        let cid = fixture.write(3, 32768).cid.get();
         let r2t = [
-            rig.r2t(cid, 0x55, 0, 20480),
-            rig.r2t(cid, 0x56, 20480, 12288),
+            fixture.r2t(cid, 0x55, 0, 20480),
+            fixture.r2t(cid, 0x56, 20480, 12288),
         ]
         .concat();
-        rig.receive(&r2t).unwrap();
-        let sent = rig.sent();
+        fixture.receive(&r2t).unwrap();
+        let sent = fixture.sent();
         let got: Vec<_> = sent
             .iter()
             .map(|pdu| {
@@ -376,91 +383,99 @@ fn an_r2t_is_answered_in_pieces_of_maxh2cdata() {
             ]
         );
         let all: Vec<u8> = sent.iter().flat_map(|pdu| pdu.data.clone()).collect();
-        assert_eq!(all, rig.buffers.slot(3)[..32768]);
-        let response = rig.response(cid, Status::SUCCESS);
-        rig.receive(&response).unwrap();
-        assert_eq!(rig.done[0].status, Status::SUCCESS);
+        assert_eq!(all, fixture.buffers.slot(3)[..32768]);
+        let response = fixture.response(cid, Status::SUCCESS);
+        fixture.receive(&response).unwrap();
+        assert_eq!(fixture.done[0].status, Status::SUCCESS);
     }
 }
 
 #[test]
 fn an_r2t_outside_of_the_commands_data_is_fatal() {
-    let violation = |make: fn(&Rig, u16) -> Vec<u8>| {
-        let mut rig = Rig::ready(Dgst::NONE);
-        let cid = rig.write(1, 16384).cid.get();
-        let bytes = make(&rig, cid);
-        rig.violation(&bytes)
+    let violation = |make: fn(&Fixture, u16) -> Vec<u8>| {
+        let mut fixture = Fixture::ready(Dgst::NONE);
+        let cid = fixture.write(1, 16384).cid.get();
+        let bytes = make(&fixture, cid);
+        fixture.violation(&bytes)
     };
     let out_of_range = Fes::DataTransferOutOfRange;
     assert_eq!(
-        violation(|rig, cid| rig.r2t(cid, 1, 512, 512)),
+        violation(|fixture, cid| fixture.r2t(cid, 1, 512, 512)),
         (out_of_range, 12)
     );
     assert_eq!(
-        violation(|rig, cid| rig.r2t(cid, 1, 0, 16385)),
+        violation(|fixture, cid| fixture.r2t(cid, 1, 0, 16385)),
         (out_of_range, 16)
     );
     assert_eq!(
-        violation(|rig, cid| rig.r2t(cid, 1, u32::MAX, u32::MAX)),
+        violation(|fixture, cid| fixture.r2t(cid, 1, u32::MAX, u32::MAX)),
         (out_of_range, 12)
     );
     let invalid = Fes::InvalidPduHeaderField;
-    assert_eq!(violation(|rig, cid| rig.r2t(cid, 1, 0, 0)), (invalid, 16));
     assert_eq!(
-        violation(|rig, cid| rig.r2t(cid + 1, 1, 0, 512)),
+        violation(|fixture, cid| fixture.r2t(cid, 1, 0, 0)),
+        (invalid, 16)
+    );
+    assert_eq!(
+        violation(|fixture, cid| fixture.r2t(cid + 1, 1, 0, 512)),
         (invalid, 8)
     );
-    assert_eq!(violation(|rig, _| rig.r2t(0xFFFF, 1, 0, 512)), (invalid, 8));
     assert_eq!(
-        violation(|rig, cid| (0..5).flat_map(|i| rig.r2t(cid, 1, i * 512, 512)).collect()),
+        violation(|fixture, _| fixture.r2t(0xFFFF, 1, 0, 512)),
+        (invalid, 8)
+    );
+    assert_eq!(
+        violation(|fixture, cid| (0..5)
+            .flat_map(|i| fixture.r2t(cid, 1, i * 512, 512))
+            .collect()),
         (Fes::LimitExceeded, 0)
     );
 }
 
 #[test]
 fn an_r2t_for_a_command_without_data_to_ask_for_is_fatal() {
-    let mut rig = Rig::ready(Dgst::NONE);
-    let read = rig.read(0, 512).cid.get();
-    let r2t = rig.r2t(read, 1, 0, 512);
-    assert_eq!(rig.violation(&r2t), (Fes::InvalidPduHeaderField, 8));
-    let mut rig = Rig::ready(Dgst::NONE);
-    let in_capsule = rig.write(0, 512).cid.get();
-    let r2t = rig.r2t(in_capsule, 1, 0, 512);
-    assert_eq!(rig.violation(&r2t), (Fes::InvalidPduHeaderField, 8));
+    let mut fixture = Fixture::ready(Dgst::NONE);
+    let read = fixture.read(0, 512).cid.get();
+    let r2t = fixture.r2t(read, 1, 0, 512);
+    assert_eq!(fixture.violation(&r2t), (Fes::InvalidPduHeaderField, 8));
+    let mut fixture = Fixture::ready(Dgst::NONE);
+    let in_capsule = fixture.write(0, 512).cid.get();
+    let r2t = fixture.r2t(in_capsule, 1, 0, 512);
+    assert_eq!(fixture.violation(&r2t), (Fes::InvalidPduHeaderField, 8));
 }
 
 #[test]
 fn data_land_in_their_buffer_in_order_and_success_completes() {
     for dgst in [Dgst::NONE, Dgst::HEADER | Dgst::DATA] {
-        let mut rig = Rig::ready(dgst);
-        let cid = rig.read(4, 1024).cid.get();
+        let mut fixture = Fixture::ready(dgst);
+        let cid = fixture.read(4, 1024).cid.get();
         let bytes = [
-            rig.data(cid, PduFlags::NONE, 0, &[1; 512]),
-            rig.data(cid, LAST_AND_SUCCESS, 512, &[2; 512]),
+            fixture.data(cid, PduFlags::NONE, 0, &[1; 512]),
+            fixture.data(cid, LAST_AND_SUCCESS, 512, &[2; 512]),
         ]
         .concat();
-        rig.receive(&bytes).unwrap();
-        assert_eq!(rig.buffers.slot(4)[..512], [1; 512]);
-        assert_eq!(rig.buffers.slot(4)[512..1024], [2; 512]);
-        assert_eq!(rig.buffers.slot(4)[1024], 0);
+        fixture.receive(&bytes).unwrap();
+        assert_eq!(fixture.buffers.slot(4)[..512], [1; 512]);
+        assert_eq!(fixture.buffers.slot(4)[512..1024], [2; 512]);
+        assert_eq!(fixture.buffers.slot(4)[1024], 0);
         let outcome = Outcome {
             key: CommandKey(4),
             status: Status::SUCCESS,
             result: 0,
         };
-        assert_eq!(rig.done, [outcome]);
+        assert_eq!(fixture.done, [outcome]);
     }
 }
 
 #[test]
 fn data_outside_of_the_requested_range_are_fatal() {
-    let violation = |make: fn(&Rig, u16) -> Vec<u8>| {
-        let mut rig = Rig::ready(Dgst::NONE);
-        let cid = rig.read(1, 1024).cid.get();
-        let bytes = make(&rig, cid);
-        let violation = rig.violation(&bytes);
+    let violation = |make: fn(&Fixture, u16) -> Vec<u8>| {
+        let mut fixture = Fixture::ready(Dgst::NONE);
+        let cid = fixture.read(1, 1024).cid.get();
+        let bytes = make(&fixture, cid);
+        let violation = fixture.violation(&bytes);
         assert!(
-            rig.buffers.slot(1).iter().all(|&b| b == 0),
+            fixture.buffers.slot(1).iter().all(|&b| b == 0),
             "nothing was written"
         );
         violation
@@ -468,184 +483,195 @@ fn data_outside_of_the_requested_range_are_fatal() {
     let out_of_range = Fes::DataTransferOutOfRange;
     let invalid = Fes::InvalidPduHeaderField;
     assert_eq!(
-        violation(|rig, cid| rig.data(cid, PduFlags::NONE, 512, &[1; 512])),
+        violation(|fixture, cid| fixture.data(cid, PduFlags::NONE, 512, &[1; 512])),
         (out_of_range, 12)
     );
     assert_eq!(
-        violation(|rig, cid| rig.data(cid, PduFlags::NONE, 0, &[1; 1025])),
+        violation(|fixture, cid| fixture.data(cid, PduFlags::NONE, 0, &[1; 1025])),
         (out_of_range, 16)
     );
     assert_eq!(
-        violation(|rig, cid| rig.data(cid, PduFlags::NONE, 0, &[])),
+        violation(|fixture, cid| fixture.data(cid, PduFlags::NONE, 0, &[])),
         (invalid, 16)
     );
     assert_eq!(
-        violation(|rig, cid| rig.data(cid ^ 0x1000, PduFlags::NONE, 0, &[1; 512])),
+        violation(|fixture, cid| fixture.data(cid ^ 0x1000, PduFlags::NONE, 0, &[1; 512])),
         (invalid, 8)
     );
     assert_eq!(
-        violation(|rig, cid| rig.data(cid, LAST_AND_SUCCESS, 0, &[1; 512])),
+        violation(|fixture, cid| fixture.data(cid, LAST_AND_SUCCESS, 0, &[1; 512])),
         (invalid, 1)
     );
     assert_eq!(
-        violation(|rig, cid| rig.data(cid, PduFlags::SUCCESS, 0, &[1; 1024])),
+        violation(|fixture, cid| fixture.data(cid, PduFlags::SUCCESS, 0, &[1; 1024])),
         (invalid, 1)
     );
 }
 
 #[test]
 fn data_for_a_write_are_fatal() {
-    let mut rig = Rig::ready(Dgst::NONE);
-    let cid = rig.write(1, 16384).cid.get();
-    let data = rig.data(cid, PduFlags::NONE, 0, &[1; 512]);
-    assert_eq!(rig.violation(&data), (Fes::InvalidPduHeaderField, 8));
+    let mut fixture = Fixture::ready(Dgst::NONE);
+    let cid = fixture.write(1, 16384).cid.get();
+    let data = fixture.data(cid, PduFlags::NONE, 0, &[1; 512]);
+    assert_eq!(fixture.violation(&data), (Fes::InvalidPduHeaderField, 8));
 }
 
 #[test]
 fn success_before_all_data_is_fatal() {
-    let mut rig = Rig::ready(Dgst::NONE);
-    let cid = rig.read(1, 1024).cid.get();
+    let mut fixture = Fixture::ready(Dgst::NONE);
+    let cid = fixture.read(1, 1024).cid.get();
     let bytes = [
-        rig.data(cid, PduFlags::LAST, 0, &[1; 512]),
-        rig.response(cid, Status::SUCCESS),
+        fixture.data(cid, PduFlags::LAST, 0, &[1; 512]),
+        fixture.response(cid, Status::SUCCESS),
     ]
     .concat();
-    assert_eq!(rig.violation(&bytes), (Fes::PduSequenceError, 0));
-    let mut rig = Rig::ready(Dgst::NONE);
-    let cid = rig.write(1, 16384).cid.get();
-    let response = rig.response(cid, Status::SUCCESS);
-    assert_eq!(rig.violation(&response), (Fes::PduSequenceError, 0));
+    assert_eq!(fixture.violation(&bytes), (Fes::PduSequenceError, 0));
+    let mut fixture = Fixture::ready(Dgst::NONE);
+    let cid = fixture.write(1, 16384).cid.get();
+    let response = fixture.response(cid, Status::SUCCESS);
+    assert_eq!(fixture.violation(&response), (Fes::PduSequenceError, 0));
 }
 
 #[test]
 fn an_error_ends_a_command_whose_data_are_not_complete() {
-    let mut rig = Rig::ready(Dgst::NONE);
-    let cid = rig.read(1, 1024).cid.get();
+    let mut fixture = Fixture::ready(Dgst::NONE);
+    let cid = fixture.read(1, 1024).cid.get();
     let error = Status::from(StatusCode::UnrecoveredReadError);
     let bytes = [
-        rig.data(cid, PduFlags::NONE, 0, &[1; 512]),
-        rig.response(cid, error),
+        fixture.data(cid, PduFlags::NONE, 0, &[1; 512]),
+        fixture.response(cid, error),
     ]
     .concat();
-    rig.receive(&bytes).unwrap();
-    assert_eq!(rig.done[0].status, error);
-    assert_eq!(rig.done[0].dw0(), 0x0002_0003);
+    fixture.receive(&bytes).unwrap();
+    assert_eq!(fixture.done[0].status, error);
+    assert_eq!(fixture.done[0].dw0(), 0x0002_0003);
 }
 
 #[test]
 fn a_completion_of_the_slots_last_command_is_fatal() {
-    let mut rig = Rig::ready(Dgst::NONE);
-    let first = rig.read(1, 512).cid.get();
-    let data = rig.data(first, LAST_AND_SUCCESS, 0, &[1; 512]);
-    rig.receive(&data).unwrap();
-    let second = rig.read(1, 512).cid.get();
+    let mut fixture = Fixture::ready(Dgst::NONE);
+    let first = fixture.read(1, 512).cid.get();
+    let data = fixture.data(first, LAST_AND_SUCCESS, 0, &[1; 512]);
+    fixture.receive(&data).unwrap();
+    let second = fixture.read(1, 512).cid.get();
     assert_ne!(first, second, "the same key, another generation");
-    assert_eq!(rig.violation(&data), (Fes::InvalidPduHeaderField, 8));
+    assert_eq!(fixture.violation(&data), (Fes::InvalidPduHeaderField, 8));
 }
 
 #[test]
 fn a_wrong_data_digest_fails_only_its_command() {
-    let mut rig = Rig::ready(Dgst::DATA);
-    let (bad, good) = (rig.read(0, 512).cid.get(), rig.read(1, 512).cid.get());
-    let mut bytes = rig.data(bad, LAST_AND_SUCCESS, 0, &[1; 512]);
+    let mut fixture = Fixture::ready(Dgst::DATA);
+    let (bad, good) = (
+        fixture.read(0, 512).cid.get(),
+        fixture.read(1, 512).cid.get(),
+    );
+    let mut bytes = fixture.data(bad, LAST_AND_SUCCESS, 0, &[1; 512]);
     *bytes.last_mut().unwrap() ^= 1;
-    bytes.extend(rig.data(good, PduFlags::LAST, 0, &[2; 512]));
-    bytes.extend(rig.response(good, Status::SUCCESS));
-    rig.receive(&bytes).unwrap();
+    bytes.extend(fixture.data(good, PduFlags::LAST, 0, &[2; 512]));
+    bytes.extend(fixture.response(good, Status::SUCCESS));
+    fixture.receive(&bytes).unwrap();
     assert_eq!(
-        rig.done[0].status.code(),
+        fixture.done[0].status.code(),
         Some(StatusCode::TransientTransportError)
     );
-    assert!(!rig.done[0].status.is_do_not_retry());
-    assert_eq!(rig.done[1].status, Status::SUCCESS);
+    assert!(!fixture.done[0].status.is_do_not_retry());
+    assert_eq!(fixture.done[1].status, Status::SUCCESS);
 }
 
 #[test]
 fn a_wrong_header_digest_is_fatal_and_reported() {
-    let mut rig = Rig::ready(Dgst::HEADER);
-    let cid = rig.read(0, 512).cid.get();
-    let mut bytes = rig.response(cid, Status::SUCCESS);
+    let mut fixture = Fixture::ready(Dgst::HEADER);
+    let cid = fixture.read(0, 512).cid.get();
+    let mut bytes = fixture.response(cid, Status::SUCCESS);
     bytes[24..28].copy_from_slice(&[4, 3, 2, 1]);
-    assert_eq!(rig.violation(&bytes), (Fes::HeaderDigestError, 0x0102_0304));
+    assert_eq!(
+        fixture.violation(&bytes),
+        (Fes::HeaderDigestError, 0x0102_0304)
+    );
 }
 
 #[test]
 fn an_outcome_waits_until_its_data_have_left() {
-    let mut rig = Rig::ready(Dgst::NONE);
-    let cid = rig.write(1, 16384).cid.get();
-    let r2t = rig.r2t(cid, 1, 0, 16384);
-    rig.receive(&r2t).unwrap();
-    let len_bytes = rig.emitted().len() as u64;
-    let error = rig.response(cid, StatusCode::WriteFault.into());
-    rig.receive(&error).unwrap();
-    assert_eq!(rig.done, [], "the list still points into the buffer");
-    rig.session.handle_sent(len_bytes - 1, &mut rig.done);
-    assert_eq!(rig.done, []);
-    rig.session.handle_sent(1, &mut rig.done);
-    assert_eq!(rig.done.len(), 1);
+    let mut fixture = Fixture::ready(Dgst::NONE);
+    let cid = fixture.write(1, 16384).cid.get();
+    let r2t = fixture.r2t(cid, 1, 0, 16384);
+    fixture.receive(&r2t).unwrap();
+    let len_bytes = fixture.emitted().len() as u64;
+    let error = fixture.response(cid, StatusCode::WriteFault.into());
+    fixture.receive(&error).unwrap();
+    assert_eq!(fixture.done, [], "the list still points into the buffer");
+    fixture
+        .session
+        .handle_sent(len_bytes - 1, &mut fixture.done);
+    assert_eq!(fixture.done, []);
+    fixture.session.handle_sent(1, &mut fixture.done);
+    assert_eq!(fixture.done.len(), 1);
 }
 
 #[test]
 fn r2ts_of_a_command_that_failed_are_not_answered() {
-    let mut rig = Rig::ready(Dgst::NONE);
-    let cid = rig.write(1, 16384).cid.get();
+    let mut fixture = Fixture::ready(Dgst::NONE);
+    let cid = fixture.write(1, 16384).cid.get();
     let bytes = [
-        rig.r2t(cid, 1, 0, 16384),
-        rig.response(cid, StatusCode::WriteFault.into()),
+        fixture.r2t(cid, 1, 0, 16384),
+        fixture.response(cid, StatusCode::WriteFault.into()),
     ]
     .concat();
-    rig.receive(&bytes).unwrap();
-    assert_eq!(rig.done.len(), 1);
-    assert_eq!(rig.sent().len(), 0);
+    fixture.receive(&bytes).unwrap();
+    assert_eq!(fixture.done.len(), 1);
+    assert_eq!(fixture.sent().len(), 0);
 }
 
 #[test]
 fn no_more_commands_than_the_queue_takes() {
-    let mut rig = Rig::ready(Dgst::NONE);
+    let mut fixture = Fixture::ready(Dgst::NONE);
     let flush = io::flush(Nsid(1));
     for key in 0..7 {
-        rig.session
-            .submit(CommandKey(key), &flush, &rig.buffers)
+        fixture
+            .session
+            .submit(CommandKey(key), &flush, &fixture.buffers)
             .unwrap();
     }
-    let refused = rig.session.submit(CommandKey(7), &flush, &rig.buffers);
+    let refused = fixture
+        .session
+        .submit(CommandKey(7), &flush, &fixture.buffers);
     assert_eq!(refused, Err(NoRoom::QueueFull));
-    let cid = rig.sent()[0].sqe().cid.get();
-    let response = rig.response(cid, Status::SUCCESS);
-    rig.receive(&response).unwrap();
-    assert_eq!(rig.session.room(), 1);
+    let cid = fixture.sent()[0].sqe().cid.get();
+    let response = fixture.response(cid, Status::SUCCESS);
+    fixture.receive(&response).unwrap();
+    assert_eq!(fixture.session.room(), 1);
 }
 
 #[test]
 fn any_chunking_gives_the_same_outcomes_and_bytes() {
     for dgst in [Dgst::NONE, Dgst::HEADER, Dgst::HEADER | Dgst::DATA] {
-        let script = |rig: &mut Rig| {
-            let long = rig.read(0, 20480).cid.get();
-            let short = rig.read(1, 512).cid.get();
-            let write = rig.write(2, 16384).cid.get();
+        let script = |fixture: &mut Fixture| {
+            let long = fixture.read(0, 20480).cid.get();
+            let short = fixture.read(1, 512).cid.get();
+            let write = fixture.write(2, 16384).cid.get();
             [
-                rig.data(long, PduFlags::NONE, 0, &[3; 10000]),
-                rig.data(short, LAST_AND_SUCCESS, 0, &[4; 512]),
-                rig.r2t(write, 7, 0, 16384),
-                rig.data(long, PduFlags::LAST, 10000, &[5; 10480]),
-                rig.response(long, Status::SUCCESS),
+                fixture.data(long, PduFlags::NONE, 0, &[3; 10000]),
+                fixture.data(short, LAST_AND_SUCCESS, 0, &[4; 512]),
+                fixture.r2t(write, 7, 0, 16384),
+                fixture.data(long, PduFlags::LAST, 10000, &[5; 10480]),
+                fixture.response(long, Status::SUCCESS),
             ]
             .concat()
         };
-        let mut whole = Rig::ready(dgst);
+        let mut whole = Fixture::ready(dgst);
         let bytes = script(&mut whole);
         whole.receive(&bytes).unwrap();
         let sent = whole.emitted();
         for chunk in [1, 2, 3, 7, 23, 24, 25, 27, 28, 29, 511, 4096, 10001] {
-            let mut rig = Rig::ready(dgst);
-            assert_eq!(script(&mut rig), bytes);
+            let mut fixture = Fixture::ready(dgst);
+            assert_eq!(script(&mut fixture), bytes);
             for chunk in bytes.chunks(chunk) {
-                rig.receive(chunk).unwrap();
+                fixture.receive(chunk).unwrap();
             }
-            assert_eq!(rig.done, whole.done, "chunks of {chunk}");
-            assert_eq!(rig.emitted(), sent, "chunks of {chunk}");
+            assert_eq!(fixture.done, whole.done, "chunks of {chunk}");
+            assert_eq!(fixture.emitted(), sent, "chunks of {chunk}");
             for slot in 0..3 {
-                assert_eq!(rig.buffers.slot(slot), whole.buffers.slot(slot));
+                assert_eq!(fixture.buffers.slot(slot), whole.buffers.slot(slot));
             }
         }
     }
@@ -654,31 +680,32 @@ fn any_chunking_gives_the_same_outcomes_and_bytes() {
 #[test]
 fn data_received_in_place_equal_data_copied() {
     for dgst in [Dgst::NONE, Dgst::HEADER | Dgst::DATA] {
-        let mut rig = Rig::ready(dgst);
-        let cid = rig.read(0, 65536).cid.get();
-        assert!(rig.session.expects_bulk());
+        let mut fixture = Fixture::ready(dgst);
+        let cid = fixture.read(0, 65536).cid.get();
+        assert!(fixture.session.expects_bulk());
         let data: Vec<u8> = (0..65536u32).map(|i| (i / 3) as u8).collect();
-        let bytes = rig.data(cid, LAST_AND_SUCCESS, 0, &data);
+        let bytes = fixture.data(cid, LAST_AND_SUCCESS, 0, &data);
         let mut rest = &bytes[..];
         while !rest.is_empty() {
-            if let Some(place) = rig.session.direct() {
+            if let Some(place) = fixture.session.direct() {
                 let len_bytes = place.len_bytes.min(5000);
                 let (head, tail) = rest.split_at(len_bytes as usize);
                 let part = BufferRange { len_bytes, ..place };
-                rig.buffers.range_mut(part).copy_from_slice(head);
-                rig.session
-                    .handle_placed(len_bytes, &rig.buffers, &mut rig.done);
+                fixture.buffers.range_mut(part).copy_from_slice(head);
+                fixture
+                    .session
+                    .handle_placed(len_bytes, &fixture.buffers, &mut fixture.done);
                 rest = tail;
             } else {
                 let (head, tail) = rest.split_at(rest.len().min(100));
-                rig.receive(head).unwrap();
+                fixture.receive(head).unwrap();
                 rest = tail;
             }
         }
-        assert_eq!(rig.done.len(), 1);
-        assert_eq!(rig.done[0].status, Status::SUCCESS);
-        assert_eq!(rig.buffers.slot(0), data);
-        assert!(!rig.session.expects_bulk());
+        assert_eq!(fixture.done.len(), 1);
+        assert_eq!(fixture.done[0].status, Status::SUCCESS);
+        assert_eq!(fixture.buffers.slot(0), data);
+        assert!(!fixture.session.expects_bulk());
     }
 }
 
@@ -692,21 +719,24 @@ fn garbage_never_panics_and_ends_in_an_error_or_nothing() {
         seed
     };
     for round in 0..2000 {
-        let mut rig = Rig::ready(Dgst::NONE);
-        let cids = [rig.read(0, 4096).cid.get(), rig.write(1, 16384).cid.get()];
+        let mut fixture = Fixture::ready(Dgst::NONE);
+        let cids = [
+            fixture.read(0, 4096).cid.get(),
+            fixture.write(1, 16384).cid.get(),
+        ];
         let cid = cids[round % 2];
         // PDUs that are good except for a few bytes reach further than noise does.
         let mut bytes = [
-            rig.r2t(cids[1], 1, 0, 4096),
-            rig.data(cid, PduFlags::LAST, 0, &[1; 4096]),
-            rig.response(cid, Status::SUCCESS),
+            fixture.r2t(cids[1], 1, 0, 4096),
+            fixture.data(cid, PduFlags::LAST, 0, &[1; 4096]),
+            fixture.response(cid, Status::SUCCESS),
         ]
         .concat();
         for _ in 0..=random() % 3 {
             let at = random() as usize % bytes.len();
             bytes[at] = random() as u8;
         }
-        let _ = rig.receive(&bytes);
-        rig.emitted();
+        let _ = fixture.receive(&bytes);
+        fixture.emitted();
     }
 }

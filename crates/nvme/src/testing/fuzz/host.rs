@@ -33,15 +33,15 @@ pub fn host_session(input: &[u8]) {
     };
     let dgst = Dgst(terms & 3);
     let cpda = Pda(terms >> 3);
-    let mut whole = Rig::new(dgst, usize::MAX);
-    let mut pieces = Rig::new(dgst, 1 + usize::from(*chunk));
+    let mut whole = Fixture::new(dgst, usize::MAX);
+    let mut pieces = Fixture::new(dgst, 1 + usize::from(*chunk));
     let mut controller = Controller::new(dgst);
     let hello = IcResp::new(cpda, dgst, MAXH2CDATA);
     let mut bytes = hello.as_bytes().to_vec();
     let mut script = script;
-    for rig in [&mut whole, &mut pieces] {
-        rig.layout = Layout { dgst, pda: cpda };
-        rig.emit();
+    for fixture in [&mut whole, &mut pieces] {
+        fixture.layout = Layout { dgst, pda: cpda };
+        fixture.emit();
     }
     loop {
         let ended = whole.feed(&bytes);
@@ -66,7 +66,7 @@ pub fn host_session(input: &[u8]) {
     }
 }
 
-struct Rig {
+struct Fixture {
     session: HostSession,
     buffers: Buffers,
     done: Vec<Outcome>,
@@ -77,7 +77,7 @@ struct Rig {
     is_greeted: bool,
 }
 
-impl Rig {
+impl Fixture {
     fn new(dgst: Dgst, piece_bytes: usize) -> Self {
         Self {
             session: HostSession::new(HostConfig {

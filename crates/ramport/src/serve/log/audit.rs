@@ -1,4 +1,5 @@
-//! The audit log: who asked for which change, when, and with what result, as JSON in a file per day.
+//! The audit log: who asked for which change, when, and with what result, as JSON in a file per
+//! day.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;

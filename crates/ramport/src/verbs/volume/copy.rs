@@ -1,5 +1,5 @@
-//! `ramport volume copy`: through the daemon if one of the places is a volume of it, otherwise in this
-//! process.
+//! `ramport volume copy`: through the daemon if one of the places is a volume of it, otherwise in
+//! this process.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -129,8 +129,8 @@ fn by_the_daemon(daemon: &Daemon, new: &NewCopy, force: bool) -> Result<CopyView
     }
 }
 
-/// Sends a request, while another thread shows its progress. If `stop` is requested, the process ends,
-/// and the daemon stops the copy of a client that is gone.
+/// Sends a request, while another thread shows its progress. If `stop` is requested, the process
+/// ends, and the daemon stops the copy of a client that is gone.
 fn with_bar<T>(
     daemon: &Daemon,
     new: &NewCopy,

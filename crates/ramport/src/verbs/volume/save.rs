@@ -12,7 +12,7 @@ use super::{change, get, path, with_progress};
 use crate::cli::{AcknowledgeArgs, RestoreArgs, SaveArgs, SaveVerb, VolumeSetArgs};
 use crate::failure::Failure;
 use crate::mistake::Mistake;
-use crate::output::{self, Tone, paint};
+use crate::output::{self, TextRole, paint};
 use crate::units::{age, bytes};
 use crate::verbs::{Daemon, query};
 
@@ -90,7 +90,7 @@ fn restore(daemon: &Daemon, args: &RestoreArgs) -> Result<(), Failure> {
         return Ok(());
     }
     let text = format!("{damage} were damaged and are zeros");
-    output::line(paint(Tone::Warning, &text))
+    output::line(paint(TextRole::Warning, &text))
 }
 
 /// The path of a file as the daemon needs it, which refuses an empty one.

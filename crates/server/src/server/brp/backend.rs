@@ -1,7 +1,7 @@
 //! What a BRP connection uses of the server: the unit that its host has logged in to.
 //!
-//! On the data path nothing here takes a lock: the unit is looked up once and cached until the target or the member
-//! changes, and counters have one writer.
+//! On the data path nothing here takes a lock: the unit is looked up once and cached until the
+//! target or the member changes, and counters have one writer.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -67,7 +67,7 @@ impl Binding {
     }
 
     fn look_up(&self, unit: Nsid) -> Option<Found<Permission>> {
-        let found = self.target.guest_view(self.member.access(), unit)?;
+        let found = self.target.foreign_view(self.member.access(), unit)?;
         Some(found.map(permission))
     }
 }
@@ -212,7 +212,9 @@ impl BrpBackend {
             is_attached: true,
         };
         let token = binding.token();
-        binding.target.with(|subsystem| subsystem.add_guest(token));
+        binding
+            .target
+            .with(|subsystem| subsystem.add_foreign(token));
         self.binding = Some(binding);
     }
 
@@ -225,7 +227,7 @@ impl BrpBackend {
         let token = binding.token();
         binding
             .target
-            .with(|subsystem| subsystem.remove_guest(token));
+            .with(|subsystem| subsystem.remove_foreign(token));
         Some(binding)
     }
 }
@@ -268,7 +270,7 @@ impl Backend for BrpBackend {
         };
         let token = binding.token();
         let target = &binding.target;
-        target.with(|subsystem| subsystem.acknowledge_guest(token));
+        target.with(|subsystem| subsystem.acknowledge_foreign(token));
         binding.member.standing()
     }
 
@@ -283,7 +285,7 @@ impl Backend for BrpBackend {
         let view = self.views.find(unit, || binding.look_up(unit))?;
         Some(UnitRef {
             volume: &view.volume,
-            source: view.region,
+            source: view.source,
             permission: view.part,
             is_pinned: view.is_pinned,
         })
@@ -315,12 +317,12 @@ impl Backend for BrpBackend {
 }
 
 impl Attachment for BrpBackend {
-    fn memory(&self, region: SourceId) -> Option<&dyn Pinned> {
-        self.views.memory(region)
+    fn memory(&self, source: SourceId) -> Option<&dyn Pinned> {
+        self.views.memory(source)
     }
 
-    fn may_send(&self, region: SourceId) -> bool {
-        let Some(view) = self.views.of_region(region) else {
+    fn may_send(&self, source: SourceId) -> bool {
+        let Some(view) = self.views.of_source(source) else {
             // As for a unit that no longer exists.
             return true;
         };

@@ -324,7 +324,7 @@ impl Backend for IscsiBackend {
         self.refresh();
         let Binding { target, opened, .. } = self.binding.as_ref()?;
         let found = self.views.find(lun, || target.view(opened.nexus, lun))?;
-        Some((&found.part, found.region))
+        Some((&found.part, found.source))
     }
 
     fn unsaved(&mut self) -> Option<u64> {
@@ -388,8 +388,8 @@ impl Backend for IscsiBackend {
 }
 
 impl Attachment for IscsiBackend {
-    fn memory(&self, region: SourceId) -> Option<&dyn Pinned> {
-        self.views.memory(region)
+    fn memory(&self, source: SourceId) -> Option<&dyn Pinned> {
+        self.views.memory(source)
     }
 
     /// Nothing more may be sent to a session that was ended. A reservation that was made meanwhile

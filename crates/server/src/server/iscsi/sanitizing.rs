@@ -14,8 +14,9 @@ use session::Leases;
 /// How often an operation that waits for its volume looks whether its logical unit was removed.
 const UNIT_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Goes on with an operation in the background. It ends early if its logical unit is removed, also because the server
-/// stops. A logical unit has one operation at a time, so there are no more threads than logical units.
+/// Goes on with an operation in the background. It ends early if its logical unit is removed, also
+/// because the server stops. A logical unit has one operation at a time, so there are no more
+/// threads than logical units.
 pub(super) fn go_on_with(sanitize: Box<SanitizeWork>, handle: &ReactorHandle) {
     let (answers, received) = mpsc::sync_channel(1);
     let Some(membership) = handle.join(Arc::new(Answers(answers))) else {
@@ -59,7 +60,8 @@ impl ExternalDriver for Answers {
 fn finish(mut sanitize: SanitizeWork, number: ConnectionId, answers: &Receiver<Completion>) {
     const LEASE: usize = 0;
     let mut leases = Leases::new(number.0);
-    // Where this fails, the operation is over, and has failed. Filters hold back answers, and nobody awaits one.
+    // Where this fails, the operation is over, and has failed. Filters hold back answers, and
+    // nobody awaits one.
     sanitize.admit(Instant::now(), &mut leases, LEASE);
     loop {
         match sanitize.go_on(&mut Turn::new(), &mut leases, LEASE) {
@@ -87,33 +89,33 @@ mod tests {
     const BLOCKS: u64 = 2048;
 
     /// A logical unit that is being sanitized by the thread, and what reaches that.
-    struct Bed {
+    struct Fixture {
         reactors: Reactors,
         device: Device,
         nexus: NexusId,
         late: Arc<LateVolume>,
     }
 
-    impl Bed {
+    impl Fixture {
         fn new() -> Self {
             let late = Arc::new(LateVolume::new(BlockSize::B512, BLOCKS));
             late.disk().fill(0, &[7; 512]);
             let mut device = scsi::testing::device("iqn.t", [(0, Arc::clone(&late))]);
             let nexus = scsi::testing::open_nexus(&mut device, "iqn.a");
-            let mut bed = Self {
+            let mut fixture = Self {
                 reactors: Reactors::start(ReactorOptions::default()).expect("threads start"),
                 device,
                 nexus,
                 late,
             };
-            assert!(!bed.is_ready(), "a unit attention comes first");
+            assert!(!fixture.is_ready(), "a unit attention comes first");
             let mut cdb = [0; 16];
             (cdb[0], cdb[1]) = (0x48, 2);
-            let Begin::Sanitize(sanitize) = bed.device.begin(nexus, 0, &cdb) else {
+            let Begin::Sanitize(sanitize) = fixture.device.begin(nexus, 0, &cdb) else {
                 panic!("it is begun")
             };
-            go_on_with(Box::new(sanitize), &bed.reactors.handle());
-            bed
+            go_on_with(Box::new(sanitize), &fixture.reactors.handle());
+            fixture
         }
 
         /// TEST UNIT READY.
@@ -143,30 +145,30 @@ mod tests {
 
     #[test]
     fn an_operation_goes_on_when_its_volume_answers() {
-        let mut bed = Bed::new();
+        let mut fixture = Fixture::new();
         for _ in ["filled", "settled"] {
-            assert!(!bed.is_ready());
-            bed.answer(Ok(()));
+            assert!(!fixture.is_ready());
+            fixture.answer(Ok(()));
         }
-        until(|| bed.late.leases() == 0);
-        assert!(bed.is_ready());
-        assert_eq!(bed.late.disk().contents()[..512], [0; 512]);
+        until(|| fixture.late.leases() == 0);
+        assert!(fixture.is_ready());
+        assert_eq!(fixture.late.disk().contents()[..512], [0; 512]);
     }
 
     #[test]
     fn an_operation_whose_volume_fails_has_failed() {
-        let mut bed = Bed::new();
-        bed.answer(Err(Status::WriteError));
-        until(|| bed.late.leases() == 0);
-        assert!(!bed.is_ready());
+        let mut fixture = Fixture::new();
+        fixture.answer(Err(Status::WriteError));
+        until(|| fixture.late.leases() == 0);
+        assert!(!fixture.is_ready());
     }
 
     #[test]
     fn an_operation_ends_with_its_logical_unit_though_its_volume_never_answers() {
-        let bed = Bed::new();
-        until(|| bed.late.leases() == 1);
-        drop(bed.device);
-        until(|| bed.late.leases() == 0);
-        assert_eq!(bed.late.disk().contents()[..512], [7; 512]);
+        let fixture = Fixture::new();
+        until(|| fixture.late.leases() == 1);
+        drop(fixture.device);
+        until(|| fixture.late.leases() == 0);
+        assert_eq!(fixture.late.disk().contents()[..512], [7; 512]);
     }
 }

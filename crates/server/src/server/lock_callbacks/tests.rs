@@ -7,8 +7,8 @@ use super::*;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A client's portmapper, whose port is returned, and its lock manager, which answers each callback with a status. Sends
-/// what the lock manager was called with.
+/// A client's portmapper, whose port is returned, and its lock manager, which answers each callback
+/// with a status. Sends what the lock manager was called with.
 fn client(status: u8) -> (u16, Receiver<Vec<u8>>) {
     let portmapper = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     let manager = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");

@@ -280,7 +280,8 @@ impl Backend for NfsBackend {
         self.core.exports.with_clients(use_clients);
     }
 
-    /// A reactor does not wait: calls about files that outlive the program are executed by [`Workers`].
+    /// A reactor does not wait: calls about files that outlive the program are executed by
+    /// [`Workers`].
     ///
     /// [`Workers`]: crate::workers::Workers
     fn settle_records(&mut self) {}

@@ -7,9 +7,9 @@
 //!               └─► strangers: a short reply, or none
 //! ```
 //!
-//! The socket is emptied before calls are executed, and what a client has sent beyond its queue is dropped, so a client that sends
-//! faster than its calls are executed takes nothing from the others. An address that may use no share gets no session
-//! ([`answer_stranger`]).
+//! The socket is emptied before calls are executed, and what a client has sent beyond its queue is
+//! dropped, so a client that sends faster than its calls are executed takes nothing from the
+//! others. An address that may use no share gets no session ([`answer_stranger`]).
 
 mod worker;
 

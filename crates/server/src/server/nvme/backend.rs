@@ -72,8 +72,8 @@ pub(crate) struct ConnectionBackend {
     association: Option<KeyNumber>,
     /// Whether the portal has TLS, so that keys may be generated for it.
     concatenation: Concatenation,
-    /// What the host has to prove in its present authentication, or had to in its last one. The settings may
-    /// have changed since.
+    /// What the host has to prove in its present authentication, or had to in its last one. The
+    /// settings may have changed since.
     proving: Option<Arc<Credentials>>,
     /// The host has authenticated in band.
     is_authenticated: bool,
@@ -301,7 +301,7 @@ impl Backend for ConnectionBackend {
         let view = self.views.find(nsid, || look_up(nsid))?;
         Some(NamespaceRef {
             volume: &view.volume,
-            source: view.region,
+            source: view.source,
             permit: view.part,
             is_pinned: view.is_pinned,
         })
@@ -320,7 +320,8 @@ impl Backend for ConnectionBackend {
     fn credentials(&mut self) -> Option<Arc<Credentials>> {
         self.proving = None;
         let binding = self.binding.as_ref()?;
-        // The discovery service shows nothing but names and addresses: it authenticates hosts only where all have to.
+        // The discovery service shows nothing but names and addresses: it authenticates hosts only
+        // where all have to.
         if binding.target.name().is_none() && self.portal.auth == PortalAuth::ByHost {
             return None;
         }
@@ -461,12 +462,12 @@ impl Backend for ConnectionBackend {
 }
 
 impl Attachment for ConnectionBackend {
-    fn memory(&self, region: SourceId) -> Option<&dyn Pinned> {
-        self.views.memory(region)
+    fn memory(&self, source: SourceId) -> Option<&dyn Pinned> {
+        self.views.memory(source)
     }
 
-    fn may_send(&self, region: SourceId) -> bool {
-        let Some(view) = self.views.of_region(region) else {
+    fn may_send(&self, source: SourceId) -> bool {
+        let Some(view) = self.views.of_source(source) else {
             // As for a namespace that no longer exists.
             return true;
         };

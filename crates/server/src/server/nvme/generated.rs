@@ -1,8 +1,9 @@
 //! Keys for TLS that authentications have generated, while their hosts connect with them.
 //!
-//! A host that concatenates a secure channel authenticates at a plain connection, then connects again
-//! by TLS: first an admin queue, then I/O queues. Each association has a key of its own, which ends with
-//! its last connection. The host may replace it within TLS; that is then the key of the association.
+//! A host that concatenates a secure channel authenticates at a plain connection, then connects
+//! again by TLS: first an admin queue, then I/O queues. Each association has a key of its own,
+//! which ends with its last connection. The host may replace it within TLS; that is then the key of
+//! the association.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -58,8 +59,8 @@ impl GeneratedKeys {
     /// 1/64 of them.
     const ALL_MAX: usize = 4096;
 
-    /// Keeps a key, in the place of the host's oldest one if it has too many, or of the oldest one if there
-    /// are too many in all.
+    /// Keeps a key, in the place of the host's oldest one if it has too many, or of the oldest one
+    /// if there are too many in all.
     pub(super) fn keep(&self, owner: &KeyOwner<'_>, key: &Arc<Key>, now: Instant) -> KeyNumber {
         let mut entries = self.lock();
         let keys = &mut entries.keys;
@@ -87,8 +88,8 @@ impl GeneratedKeys {
         number
     }
 
-    /// Replaces the key of an association, whose connections go on. The key that was replaced no longer
-    /// admits connections. Returns `false` if the association has no key any more.
+    /// Replaces the key of an association, whose connections go on. The key that was replaced no
+    /// longer admits connections. Returns `false` if the association has no key any more.
     pub(super) fn replace(
         &self,
         number: KeyNumber,

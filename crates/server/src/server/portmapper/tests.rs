@@ -4,8 +4,8 @@ use std::sync::mpsc::{Receiver, channel};
 
 use super::*;
 
-/// What rpcbind does with RPCBPROC_SET and RPCBPROC_UNSET, on a socket of its own: one address per program, version and
-/// transport. Sends what is registered after each connection.
+/// What rpcbind does with RPCBPROC_SET and RPCBPROC_UNSET, on a socket of its own: one address per
+/// program, version and transport. Sends what is registered after each connection.
 fn rpcbind(socket: &Path) -> Receiver<HashMap<Vec<u8>, Vec<u8>>> {
     let listener = UnixListener::bind(socket).expect("a new socket");
     let (sender, receiver) = channel();
@@ -50,8 +50,8 @@ fn address(text: &str) -> SocketAddr {
     text.parse().expect("an address")
 }
 
-fn tcp(text: &str) -> (Carrier, SocketAddr) {
-    (Carrier::Tcp, address(text))
+fn tcp(text: &str) -> (IpProtocol, SocketAddr) {
+    (IpProtocol::Tcp, address(text))
 }
 
 /// The addresses that are registered, each once, sorted.
@@ -141,7 +141,7 @@ fn one_portal_per_version_of_ip_is_registered_and_none_on_loopback() {
     let of = |texts: &[&str]| -> Vec<_> {
         let portals = texts.iter().map(|text| tcp(text));
         portals
-            .flat_map(|(carrier, address)| Registration::of_portal(carrier, address))
+            .flat_map(|(protocol, address)| Registration::of_portal(protocol, address))
             .collect()
     };
     assert_eq!(chosen(&["127.0.0.1:2049", "[::1]:2049"]), []);
@@ -162,7 +162,7 @@ fn one_portal_per_version_of_ip_is_registered_and_none_on_loopback() {
 
 #[test]
 fn portals_for_udp_are_registered_beside_those_for_tcp() {
-    let udp = |text| (Carrier::Udp, address(text));
+    let udp = |text| (IpProtocol::Udp, address(text));
     let chosen = registrations(&[
         tcp("192.0.2.1:2049"),
         udp("[::]:2049"),

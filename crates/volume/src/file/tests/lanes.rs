@@ -1,5 +1,5 @@
-//! File volumes in threads that drive the file themselves: when they do, and what happens when such a
-//! thread or the volume ends.
+//! File volumes in threads that drive the file themselves: when they do, and what happens when such
+//! a thread or the volume ends.
 
 use std::sync::mpsc;
 
@@ -7,19 +7,19 @@ use block::{Completion, Completions as _};
 
 use super::*;
 
-/// A bed with a budget that has room for `queues` queues, and 4 MiB of frames.
-fn bed_with_room(path: &Path, queues: u64) -> Bed {
-    let bytes = queues * Carrier::memory_bytes(FRAME_BYTES) + 4 * MIB;
+/// A fixture with a budget that has room for `queues` queues, and 4 MiB of frames.
+fn bed_with_room(path: &Path, queues: u64) -> Fixture {
+    let bytes = queues * FileQueue::memory_bytes(FRAME_BYTES) + 4 * MIB;
     let budget = Arc::new(Budget::new(bytes));
-    Bed::with(&spec(path, MIB), Origin::New, Drives::Itself, &budget).expect("opens")
+    Fixture::with(&spec(path, MIB), Origin::New, Drives::Itself, &budget).expect("opens")
 }
 
 /// Begins a read that its volume has to wait for.
-fn begin_read(bed: &mut Bed, at: Extent) -> Ticket {
-    bed.slot += 1;
+fn begin_read(fixture: &mut Fixture, at: Extent) -> Ticket {
+    fixture.slot += 1;
     let ticket = Ticket {
         connection: Ticket::CONNECTIONS_MIN,
-        slot: bed.slot,
+        slot: fixture.slot,
         generation: 0,
     };
     let intent = Intent {
@@ -29,7 +29,7 @@ fn begin_read(bed: &mut Bed, at: Extent) -> Ticket {
         data_use: DataUse::Read,
         persistence: Persistence::Volatile,
     };
-    let admitted = bed.volume.admit(Instant::now(), &intent, ticket);
+    let admitted = fixture.volume.admit(Instant::now(), &intent, ticket);
     assert_eq!(admitted, Admission::Later(None));
     ticket
 }
@@ -37,29 +37,29 @@ fn begin_read(bed: &mut Bed, at: Extent) -> Ticket {
 #[test]
 fn a_thread_with_a_lane_completes_its_commands_itself() {
     let folder = Folder::new();
-    let mut bed = Bed::new(&folder.join("disk"), MIB);
-    assert!(bed.settle_in());
+    let mut fixture = Fixture::new(&folder.join("disk"), MIB);
+    assert!(fixture.settle_in());
     let here = Some(thread::current().id());
     for number in 0..200_u64 {
-        bed.write(number, &[number as u8; 512]).expect("writes");
-        assert_eq!(bed.reports.reporter(), here, "a write");
-        assert_eq!(bed.read(number, 1), Ok(vec![number as u8; 512]));
-        assert_eq!(bed.reports.reporter(), here, "a read");
-        bed.flush().expect("flushes");
-        assert_eq!(bed.reports.reporter(), here, "a flush");
+        fixture.write(number, &[number as u8; 512]).expect("writes");
+        assert_eq!(fixture.reports.reporter(), here, "a write");
+        assert_eq!(fixture.read(number, 1), Ok(vec![number as u8; 512]));
+        assert_eq!(fixture.reports.reporter(), here, "a read");
+        fixture.flush().expect("flushes");
+        assert_eq!(fixture.reports.reporter(), here, "a flush");
     }
 }
 
 #[test]
 fn without_memory_for_a_queue_the_volumes_thread_goes_on() {
     let folder = Folder::new();
-    let mut bed = bed_with_room(&folder.join("disk"), 1);
+    let mut fixture = bed_with_room(&folder.join("disk"), 1);
     let here = Some(thread::current().id());
     for number in 0..200_u64 {
-        bed.write(number, &[7; 512]).expect("writes");
-        assert_ne!(bed.reports.reporter(), here);
+        fixture.write(number, &[7; 512]).expect("writes");
+        assert_ne!(fixture.reports.reporter(), here);
     }
-    bed.end();
+    fixture.end();
     let bytes = std::fs::read(folder.join("disk")).expect("reads");
     assert!(bytes[..200 * 512].iter().all(|byte| *byte == 7));
 }
@@ -69,48 +69,49 @@ fn a_queues_memory_is_charged_until_its_thread_ends() {
     let folder = Folder::new();
     let budget = Arc::new(Budget::new(64 * MIB));
     let spec = spec(&folder.join("disk"), MIB);
-    let mut bed = Bed::with(&spec, Origin::New, Drives::Itself, &budget).expect("opens");
+    let mut fixture = Fixture::with(&spec, Origin::New, Drives::Itself, &budget).expect("opens");
     let before = budget.used_bytes();
-    assert!(bed.settle_in());
-    let queue = Carrier::memory_bytes(FRAME_BYTES);
+    assert!(fixture.settle_in());
+    let queue = FileQueue::memory_bytes(FRAME_BYTES);
     assert!(budget.used_bytes() >= before + queue);
-    bed.reactor = None;
+    fixture.reactor = None;
     assert!(budget.used_bytes() < before + queue);
 }
 
 #[test]
 fn what_a_thread_has_not_begun_when_it_ends_is_carried_out() {
     let folder = Folder::new();
-    let mut bed = Bed::new(&folder.join("disk"), MIB);
-    bed.write(500, &[5; 512]).expect("writes");
-    assert!(bed.settle_in());
-    let ticket = begin_read(&mut bed, extent(500, 1));
-    bed.reactor = None;
-    bed.wait(ticket).expect("the volume's thread reads it");
+    let mut fixture = Fixture::new(&folder.join("disk"), MIB);
+    fixture.write(500, &[5; 512]).expect("writes");
+    assert!(fixture.settle_in());
+    let ticket = begin_read(&mut fixture, extent(500, 1));
+    fixture.reactor = None;
+    fixture.wait(ticket).expect("the volume's thread reads it");
     let mut buffer = [0; 512];
     let dest = ReadDest::Copy(&mut buffer);
     let at = extent(500, 1);
-    bed.volume
+    fixture
+        .volume
         .execute(Op::Read { extent: at, dest })
         .expect("it is in memory");
-    bed.volume.release(ticket);
+    fixture.volume.release(ticket);
     assert_eq!(buffer, [5; 512]);
-    assert_eq!(bed.read(500, 1), Ok(vec![5; 512]), "without a lane");
+    assert_eq!(fixture.read(500, 1), Ok(vec![5; 512]), "without a lane");
 }
 
 #[test]
 fn more_requests_than_slots_are_all_carried_out() {
     let folder = Folder::new();
     let size = 200 * u64::from(FRAME_BYTES);
-    let mut bed = Bed::new(&folder.join("disk"), size);
-    assert!(bed.settle_in());
+    let mut fixture = Fixture::new(&folder.join("disk"), size);
+    assert!(fixture.settle_in());
     let blocks = u64::from(FRAME_BYTES) / 512;
     let tickets: Vec<_> = (0..200)
-        .map(|number| begin_read(&mut bed, extent(number * blocks, 1)))
+        .map(|number| begin_read(&mut fixture, extent(number * blocks, 1)))
         .collect();
     for ticket in tickets {
-        bed.wait(ticket).expect("reads");
-        bed.volume.release(ticket);
+        fixture.wait(ticket).expect("reads");
+        fixture.volume.release(ticket);
     }
 }
 
@@ -129,10 +130,10 @@ fn a_closed_volume_frees_its_file_though_threads_with_queues_sleep() {
     let (ready, is_ready) = mpsc::channel();
     let thread_path = path.clone();
     let sleeper = thread::spawn(move || {
-        let mut bed = Bed::new(&thread_path, MIB);
-        assert!(bed.settle_in());
-        let mut reactor = bed.reactor.take().expect("it has one");
-        let parts = (bed.volume, bed.reports);
+        let mut fixture = Fixture::new(&thread_path, MIB);
+        assert!(fixture.settle_in());
+        let mut reactor = fixture.reactor.take().expect("it has one");
+        let parts = (fixture.volume, fixture.reports);
         ready.send(parts).expect("the test waits");
         reactor.wait(last.ticket).expect("as it was reported");
     });
@@ -140,7 +141,7 @@ fn a_closed_volume_frees_its_file_though_threads_with_queues_sleep() {
     let start = Instant::now();
     volume.close();
     assert!(start.elapsed() < Duration::from_secs(4), "it timed out");
-    let again = Bed::open(&path, MIB, Origin::New);
+    let again = Fixture::open(&path, MIB, Origin::New);
     assert!(again.is_ok(), "the file is free");
     reports.done(last);
     sleeper.join().expect("no panic");
@@ -150,14 +151,14 @@ fn a_closed_volume_frees_its_file_though_threads_with_queues_sleep() {
 fn a_thread_with_a_queue_does_not_wait_for_itself_when_it_closes_a_volume() {
     let folder = Folder::new();
     let path = folder.join("disk");
-    let mut bed = Bed::new(&path, MIB);
-    assert!(bed.settle_in());
+    let mut fixture = Fixture::new(&path, MIB);
+    assert!(fixture.settle_in());
     let start = Instant::now();
-    bed.volume.close();
+    fixture.volume.close();
     assert!(start.elapsed() < Duration::from_secs(4), "it waited");
     let mut rounds = 0..2;
-    let reactor = bed.reactor.as_mut().expect("it has one");
+    let reactor = fixture.reactor.as_mut().expect("it has one");
     reactor.run(|| rounds.next().is_none().then_some(()));
-    let again = Bed::open(&path, MIB, Origin::Restored);
+    let again = Fixture::open(&path, MIB, Origin::Restored);
     assert!(again.is_ok(), "the file is free");
 }

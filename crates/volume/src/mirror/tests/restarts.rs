@@ -9,19 +9,19 @@ use super::super::record::{Record, RecordFile};
 use super::*;
 
 /// Two members that outlive the program, and the file with the record.
-struct Lasting {
+struct PersistentMembers {
     folder: Folder,
-    bed: Bed,
+    fixture: Fixture,
 }
 
-impl Lasting {
+impl PersistentMembers {
     fn new() -> Self {
         let disks = [(); 2].map(|()| Arc::new(VecVolume::new(BlockSize::B512, BLOCKS)));
         let folder = Folder::new();
         let record = folder.join("records/m");
-        let bed = Self::bed(disks, &record, Origin::New, &[]).expect("it is new");
-        bed.wait_until_in_sync();
-        let it = Self { folder, bed };
+        let fixture = Self::fixture(disks, &record, Origin::New, &[]).expect("it is new");
+        fixture.wait_until_in_sync();
+        let it = Self { folder, fixture };
         let until = Instant::now() + PATIENCE;
         while it.record().in_sync.len() < 2 {
             assert!(Instant::now() < until, "{:?}", it.record());
@@ -31,12 +31,12 @@ impl Lasting {
     }
 
     /// A mirror of which the members in these places are offline.
-    fn bed(
+    fn fixture(
         disks: [Arc<VecVolume>; 2],
         record: &Path,
         origin: Origin,
         offline: &[usize],
-    ) -> Result<Bed, Arc<dyn ManagedVolume>> {
+    ) -> Result<Fixture, Arc<dyn ManagedVolume>> {
         let relay = Relay::new(Arc::<Reports>::default());
         let late = disks.map(|disk| {
             let late = LateVolume::over(disk);
@@ -54,7 +54,7 @@ impl Lasting {
         if mirror.storage().mirror().is_none() {
             return Err(mirror);
         }
-        Ok(Bed {
+        Ok(Fixture {
             relay,
             members,
             late: late.to_vec(),
@@ -68,16 +68,16 @@ impl Lasting {
     }
 
     fn disk(&self, member: usize) -> &VecVolume {
-        self.bed.late[member].volume().disk()
+        self.fixture.late[member].volume().disk()
     }
 
     /// The mirror as it is after a crash at this moment.
-    fn after_a_crash(&self) -> Result<Bed, Arc<dyn ManagedVolume>> {
+    fn after_a_crash(&self) -> Result<Fixture, Arc<dyn ManagedVolume>> {
         self.after_a_crash_without(&[])
     }
 
     /// The same, while the members in these places are offline.
-    fn after_a_crash_without(&self, offline: &[usize]) -> Result<Bed, Arc<dyn ManagedVolume>> {
+    fn after_a_crash_without(&self, offline: &[usize]) -> Result<Fixture, Arc<dyn ManagedVolume>> {
         let disks = [0, 1].map(|member| {
             let disk = VecVolume::new(BlockSize::B512, BLOCKS);
             disk.fill(0, &self.disk(member).contents());
@@ -85,15 +85,15 @@ impl Lasting {
         });
         let copy = self.folder.join("copy");
         std::fs::copy(self.folder.join("records/m"), &copy).expect("it exists");
-        Self::bed(disks, &copy, Origin::Restored, offline)
+        Self::fixture(disks, &copy, Origin::Restored, offline)
     }
 }
 
 #[test]
 fn a_member_out_of_sync_is_not_read_after_a_crash_either() {
-    let it = Lasting::new();
+    let it = PersistentMembers::new();
     it.disk(0).set_failure(Some(Status::NotReady));
-    it.bed.write(5, 1).expect("m1 takes it");
+    it.fixture.write(5, 1).expect("m1 takes it");
     // The write was answered, so the record does not name m0 any more.
     assert_eq!(it.record().in_sync, ["m1"]);
     let after = it.after_a_crash().expect("m1 is in sync");
@@ -104,17 +104,17 @@ fn a_member_out_of_sync_is_not_read_after_a_crash_either() {
 
 #[test]
 fn a_region_is_recorded_before_it_is_written_and_only_such_regions_are_copied_after_a_crash() {
-    let it = Lasting::new();
+    let it = PersistentMembers::new();
     let until = Instant::now() + PATIENCE;
     // Regions of the first copies are forgotten in the background.
     while !it.record().regions.is_empty() {
         assert!(Instant::now() < until);
         thread::sleep(Duration::from_millis(20));
     }
-    it.bed.late[0].volume().stop_next_write();
+    it.fixture.late[0].volume().stop_next_write();
     thread::scope(|scope| {
-        let writer = scope.spawn(|| it.bed.write(REGION + 1, 7));
-        while !it.bed.late[0].volume().is_stopped() || it.bed.held(1, REGION + 1) != 7 {
+        let writer = scope.spawn(|| it.fixture.write(REGION + 1, 7));
+        while !it.fixture.late[0].volume().is_stopped() || it.fixture.held(1, REGION + 1) != 7 {
             thread::sleep(Duration::from_millis(1));
         }
         assert_eq!(it.record().regions.next(0), Some(1));
@@ -125,15 +125,15 @@ fn a_region_is_recorded_before_it_is_written_and_only_such_regions_are_copied_af
         let held = [0, 1].map(|member| after.held(member, REGION + 1));
         assert_eq!(held[0], held[1]);
         assert_eq!((after.held(0, 3), after.held(1, 3)), (0, 9));
-        it.bed.late[0].volume().go_on();
+        it.fixture.late[0].volume().go_on();
         writer.join().expect("no panic").expect("both take it");
     });
 }
 
 #[test]
 fn the_first_member_in_sync_that_can_be_used_has_the_contents_after_a_crash() {
-    let it = Lasting::new();
-    it.bed.write(5, 1).expect("both take it");
+    let it = PersistentMembers::new();
+    it.fixture.write(5, 1).expect("both take it");
     for first in [0, 1] {
         let after = it
             .after_a_crash_without(&[0, 1])
@@ -164,8 +164,8 @@ fn the_first_member_in_sync_that_can_be_used_has_the_contents_after_a_crash() {
 
 #[test]
 fn as_long_as_no_member_in_sync_can_be_used_the_record_stays_and_changes_fail() {
-    let it = Lasting::new();
-    it.bed.write(5, 1).expect("both take it");
+    let it = PersistentMembers::new();
+    it.fixture.write(5, 1).expect("both take it");
     let after = it
         .after_a_crash_without(&[0, 1])
         .expect("both were in sync");
@@ -180,10 +180,10 @@ fn as_long_as_no_member_in_sync_can_be_used_the_record_stays_and_changes_fail() 
 
 #[test]
 fn a_mirror_that_is_released_is_there_after_a_crash_though_its_members_were_used_otherwise() {
-    let it = Lasting::new();
-    it.bed.write(5, 1).expect("both take it");
-    it.bed.mirror.free_members();
-    assert!(it.bed.read(5).is_err());
+    let it = PersistentMembers::new();
+    it.fixture.write(5, 1).expect("both take it");
+    it.fixture.mirror.free_members();
+    assert!(it.fixture.read(5).is_err());
     assert_eq!(it.record().in_sync, ["m0", "m1"]);
     // One of them is written by itself.
     it.disk(1).fill(3 * 512, &[9; 512]);
@@ -195,18 +195,22 @@ fn a_mirror_that_is_released_is_there_after_a_crash_though_its_members_were_used
 
 #[test]
 fn a_mirror_that_ended_in_order_copies_nothing_and_a_removed_one_leaves_no_record() {
-    let it = Lasting::new();
-    it.bed.write(5, 1).expect("both take it");
-    it.bed.mirror().fail_member("m1").expect("m0 is in sync");
-    it.bed.write(2 * REGION, 2).expect("m0 takes it");
+    let it = PersistentMembers::new();
+    it.fixture.write(5, 1).expect("both take it");
+    it.fixture
+        .mirror()
+        .fail_member("m1")
+        .expect("m0 is in sync");
+    it.fixture.write(2 * REGION, 2).expect("m0 takes it");
     let disks = [0, 1].map(|member| {
         let disk = VecVolume::new(BlockSize::B512, BLOCKS);
         disk.fill(0, &it.disk(member).contents());
         Arc::new(disk)
     });
     let path = it.folder.join("records/m");
-    drop(it.bed);
-    let again = Lasting::bed(disks, &path, Origin::Restored, &[]).expect("m0 is in sync");
+    drop(it.fixture);
+    let again =
+        PersistentMembers::fixture(disks, &path, Origin::Restored, &[]).expect("m0 is in sync");
     again.wait_until_in_sync();
     assert_eq!(again.mirror().info().resynced_bytes, MIB);
     assert_eq!(again.held(1, 2 * REGION), 2);
@@ -216,7 +220,7 @@ fn a_mirror_that_ended_in_order_copies_nothing_and_a_removed_one_leaves_no_recor
 
 #[test]
 fn a_mirror_without_a_record_that_can_be_used_is_offline_and_says_why() {
-    let it = Lasting::new();
+    let it = PersistentMembers::new();
     std::fs::write(it.folder.join("records/m"), "ramport-mirror 1\n").expect("it exists");
     let offline = it.after_a_crash().err().expect("it is damaged");
     let problem = offline.storage().problem().expect("it is offline");
@@ -226,22 +230,27 @@ fn a_mirror_without_a_record_that_can_be_used_is_offline_and_says_why() {
 
 #[test]
 fn a_mirror_whose_record_cannot_be_written_fails_writes_and_recovers() {
-    let it = Lasting::new();
+    let it = PersistentMembers::new();
     let (folder, away) = (it.folder.join("records"), it.folder.join("away"));
     std::fs::rename(&folder, &away).expect("it exists");
     it.disk(0).set_failure(Some(Status::NotReady));
-    assert!(it.bed.write(0, 1).is_err());
-    let problem = it.bed.mirror.storage().problem().expect("it cannot write");
+    assert!(it.fixture.write(0, 1).is_err());
+    let problem = it
+        .fixture
+        .mirror
+        .storage()
+        .problem()
+        .expect("it cannot write");
     assert!(problem.starts_with("cannot "), "{problem}");
     it.disk(0).set_failure(None);
     std::fs::rename(&away, &folder).expect("it exists");
     let until = Instant::now() + PATIENCE;
-    while it.bed.write(0, 2).is_err() {
+    while it.fixture.write(0, 2).is_err() {
         assert!(Instant::now() < until);
         thread::sleep(Duration::from_millis(20));
     }
-    it.bed.wait_until_in_sync();
-    assert_eq!((it.bed.held(0, 0), it.bed.held(1, 0)), (2, 2));
+    it.fixture.wait_until_in_sync();
+    assert_eq!((it.fixture.held(0, 0), it.fixture.held(1, 0)), (2, 2));
 }
 
 /// A mirror of memory has no record until a member is replaced by one that outlives the program.
@@ -252,14 +261,14 @@ fn a_mirror_of_memory_has_a_record_once_a_member_outlives_the_program() {
     let relay = Relay::new(Arc::<Reports>::default());
     let members = [ram(BLOCKS), ram(BLOCKS)];
     let mirror = mirror_in(&members, &relay, Origin::New, Some(path.clone()));
-    let bed = Bed {
+    let fixture = Fixture {
         relay: Arc::clone(&relay),
         members: members.to_vec(),
         late: Vec::new(),
         mirror: mirror.expect("they fit"),
     };
-    bed.wait_until_in_sync();
-    bed.write(5, 1).expect("both take it");
+    fixture.wait_until_in_sync();
+    fixture.write(5, 1).expect("both take it");
     assert!(!path.exists(), "there is nothing to be recorded");
     let disk = Arc::new(VecVolume::new(BlockSize::B512, BLOCKS));
     let lasting = || {
@@ -271,9 +280,9 @@ fn a_mirror_of_memory_has_a_record_once_a_member_outlives_the_program() {
         name: "m0".to_owned(),
         volume: lasting(),
     };
-    bed.mirror().replace_member("m0", new).expect("it fits");
-    bed.wait_until_in_sync();
-    bed.write(6, 2).expect("both take it");
+    fixture.mirror().replace_member("m0", new).expect("it fits");
+    fixture.wait_until_in_sync();
+    fixture.write(6, 2).expect("both take it");
     let record = || {
         let file = RecordFile::new(HostFiles, path.clone());
         file.read(Division::new(BLOCKS * 512)).expect("it is whole")

@@ -93,9 +93,9 @@ fn a_certificate_has_the_role_of_its_name_until_that_is_removed() {
     let status = || kind(client.get("/v1/status"));
     assert_eq!(status(), "unauthorized");
     // A token of that name whose proof is the token itself is another matter.
-    network.create("unknown.example", Role::Administrator, Proof::Bearer);
+    network.create("unknown.example", Role::Administrator, TokenProof::Bearer);
     assert_eq!(status(), "unauthorized");
-    let new = network.create("ops.example", Role::Operator, Proof::Certificate);
+    let new = network.create("ops.example", Role::Operator, TokenProof::Certificate);
     assert_eq!(new.token, None);
     assert_eq!(status(), "done");
     let (code, text) = status_of(&client, r#"POST 0 /v1/volumes/a {"size": "4M"}"#);
@@ -114,8 +114,8 @@ fn a_certificate_has_the_role_of_its_name_until_that_is_removed() {
 fn a_token_comes_before_a_certificate_and_a_wrong_one_is_rejected() {
     let issuer = Issuer::new();
     let network = Network::start(Encryption::Clients(&issuer.path()));
-    network.create("ops.example", Role::Administrator, Proof::Certificate);
-    let new = network.create("reader", Role::ReadOnly, Proof::Bearer);
+    network.create("ops.example", Role::Administrator, TokenProof::Certificate);
+    let new = network.create("reader", Role::ReadOnly, TokenProof::Bearer);
     let files = issuer.issue(&["ops.example"], Flaw::None);
     let folder = &network.daemon.folder;
     let of = |text: &str| network.with_certificate(&files, Some(token(folder, text)));
@@ -136,7 +136,7 @@ fn a_token_comes_before_a_certificate_and_a_wrong_one_is_rejected() {
 fn certificates_of_strangers_and_those_that_are_not_valid_end_the_handshake() {
     let issuer = Issuer::new();
     let network = Network::start(Encryption::Clients(&issuer.path()));
-    network.create("ops.example", Role::Administrator, Proof::Certificate);
+    network.create("ops.example", Role::Administrator, TokenProof::Certificate);
     let ask = |files: &CertificateFiles| {
         let client = network.with_certificate(files, None);
         kind(client.get("/v1/status"))
@@ -162,7 +162,7 @@ fn certificates_of_strangers_and_those_that_are_not_valid_end_the_handshake() {
 fn without_issuers_certificates_of_clients_prove_nothing() {
     let issuer = Issuer::new();
     let network = Network::start(Encryption::Tls);
-    network.create("ops.example", Role::Administrator, Proof::Certificate);
+    network.create("ops.example", Role::Administrator, TokenProof::Certificate);
     let files = issuer.issue(&["ops.example"], Flaw::None);
     let client = network.with_certificate(&files, None);
     assert_eq!(kind(client.get("/v1/status")), "unauthorized");

@@ -9,7 +9,8 @@ use tokio::net::TcpSocket;
 use super::super::super::network::CONNECTIONS_MAX;
 use super::*;
 
-/// A client that proves nothing sends this much of a ClientHello: a record of 512 bytes is announced.
+/// A client that proves nothing sends this much of a ClientHello: a record of 512 bytes is
+/// announced.
 const HALF_HELLO: [u8; 9] = [0x16, 0x03, 0x01, 0x02, 0x00, 0x01, 0x00, 0x01, 0xFC];
 /// Connections of such clients.
 const CROWD: usize = 1000;
@@ -19,12 +20,12 @@ const REQUEST_MAX: Duration = Duration::from_secs(5);
 const CROWD_MAX: Duration = Duration::from_secs(20);
 
 /// Clients at 127.0.0.2.
-struct Strangers {
+struct UnprovenClients {
     daemon: SocketAddr,
     runtime: tokio::runtime::Runtime,
 }
 
-impl Strangers {
+impl UnprovenClients {
     fn of(network: &Network) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
@@ -82,7 +83,7 @@ fn a_thousand_half_open_handshakes_are_bounded_and_leave_room_for_others() {
         client.get::<Value>("/v1/status").expect("an answer");
         assert!(begin.elapsed() < REQUEST_MAX, "{:?}", begin.elapsed());
     };
-    let strangers = Strangers::of(&network);
+    let strangers = UnprovenClients::of(&network);
     let begin = Instant::now();
     let mut crowd = Vec::new();
     for at in 0..CROWD {
@@ -103,7 +104,7 @@ fn a_thousand_half_open_handshakes_are_bounded_and_leave_room_for_others() {
 #[test]
 fn what_is_no_handshake_ends_its_own_connection_alone() {
     let network = Network::start(Encryption::Tls);
-    let strangers = Strangers::of(&network);
+    let strangers = UnprovenClients::of(&network);
     let mut long = vec![0x16, 0x03, 0x01, 0xFF, 0xFF];
     long.resize(1 << 17, 0);
     for bytes in [

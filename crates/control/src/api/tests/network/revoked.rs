@@ -23,7 +23,7 @@ impl Network {
     }
 
     fn token(&self, name: &str) -> String {
-        let new = self.create(name, Role::Administrator, Proof::Bearer);
+        let new = self.create(name, Role::Administrator, TokenProof::Bearer);
         new.token.expect("a token")
     }
 

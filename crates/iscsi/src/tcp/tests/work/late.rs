@@ -111,7 +111,7 @@ impl Peer for Session {
 }
 
 struct Iser {
-    bed: IserBed,
+    fixture: IserBed,
     initiator: IserInitiator,
 }
 
@@ -120,15 +120,15 @@ impl Peer for Iser {
 
     fn connect(target: &TestTarget, initiator: &str) -> Self {
         let mut peer = Self {
-            bed: IserBed::new(target, &[0x80, 0, 0, 0], TargetConfig::default()),
+            fixture: IserBed::new(target, &[0x80, 0, 0, 0], TargetConfig::default()),
             initiator: IserInitiator::default(),
         };
         let mut keys = IserInitiator::KEYS;
         keys[0].1 = initiator;
         let login = peer.initiator.login(&keys);
-        peer.bed.send(&login).expect("a sensible login");
-        peer.bed.backend.clear_attention();
-        peer.bed.inbox.clear();
+        peer.fixture.send(&login).expect("a sensible login");
+        peer.fixture.backend.clear_attention();
+        peer.fixture.inbox.clear();
         peer
     }
 
@@ -138,29 +138,29 @@ impl Peer for Iser {
         let message = self
             .initiator
             .command(command, cdb, len, data, (None, None));
-        self.bed.send(&message).expect("the connection goes on");
+        self.fixture.send(&message).expect("the connection goes on");
     }
 
     fn manage(&mut self, itt: u32, function: u8, tag: u32) {
         let opcode = request::TASK_MANAGEMENT | 0x40;
         let message = self.initiator.control(opcode, FINAL | function, itt, tag);
-        self.bed.send(&message).expect("the connection goes on");
+        self.fixture.send(&message).expect("the connection goes on");
     }
 
     fn parts(&mut self) -> (&mut Self::Session, &mut TestBackend, Instant) {
-        let bed = &mut self.bed;
-        (&mut bed.session, &mut bed.backend, bed.now)
+        let fixture = &mut self.fixture;
+        (&mut fixture.session, &mut fixture.backend, fixture.now)
     }
 
     fn answers(&mut self) -> Vec<(u32, u8)> {
-        self.bed.run().expect("the connection goes on");
+        self.fixture.run().expect("the connection goes on");
         let answer = |pdu: crate::testing::Received| {
             let (response, status) = pdu.status();
             let is_command = pdu.bhs.opcode() == response::SCSI_RESPONSE;
             let what = if is_command { status } else { response };
             (pdu.bhs.itt.get(), what)
         };
-        self.bed.inbox.drain(..).map(answer).collect()
+        self.fixture.inbox.drain(..).map(answer).collect()
     }
 }
 
@@ -223,8 +223,8 @@ impl<P: Peer> World<P> {
     }
 }
 
-/// How many answers of volumes a copy of one slice waits for: the source is filled, the destination is filled, the
-/// destination is safe.
+/// How many answers of volumes a copy of one slice waits for: the source is filled, the destination
+/// is filled, the destination is safe.
 const COPY_STEPS: usize = 3;
 
 /// A world with one command, a copy, after `steps` completions of its volumes.
@@ -523,7 +523,8 @@ struct Begun {
     copied: std::ops::Range<usize>,
 }
 
-/// Takes the answers out of what is pending: each command is answered once, and what was copied is there.
+/// Takes the answers out of what is pending: each command is answered once, and what was copied is
+/// there.
 fn take_answers<P: Peer>(world: &mut World<P>, pending: &mut Vec<Begun>, is_sanitized: bool) {
     for (itt, status) in world.peer.answers() {
         if itt == ABORT {

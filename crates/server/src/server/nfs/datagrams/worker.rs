@@ -71,14 +71,16 @@ const STRANGERS_PER_ROUND: usize = 8;
 const CLIENTS_MAX: usize = 256;
 /// Ports of one address among them.
 const CLIENTS_PER_ADDRESS_MAX: usize = 32;
-/// Datagrams of a client that wait, and their bytes: what Linux's client has in flight at once, 16 calls of 32 KiB.
+/// Datagrams of a client that wait, and their bytes: what Linux's client has in flight at once, 16
+/// calls of 32 KiB.
 const QUEUE_MAX: usize = 64;
 const QUEUE_BYTES_MAX: usize = 640 << 10;
 /// A client that was silent for so long is forgotten. It need not notice.
 const IDLE_MAX: Duration = Duration::from_secs(5 * 60);
 /// How often that is checked.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
-/// How long a reply waits for room in the socket before it is dropped, so that the client asks again.
+/// How long a reply waits for room in the socket before it is dropped, so that the client asks
+/// again.
 const SEND_WITHIN: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 2_000_000,
@@ -250,7 +252,8 @@ impl Worker {
         Ok(id)
     }
 
-    /// Forgets a client that waits for nothing, if there are too many: one of this address if it has too many ports.
+    /// Forgets a client that waits for nothing, if there are too many: one of this address if it
+    /// has too many ports.
     fn make_room(&mut self, address: IpAddr) {
         let of_address = |(peer, _): &&Ends| peer.ip() == address;
         let own = self.by_ends.keys().filter(of_address).count() >= CLIENTS_PER_ADDRESS_MAX;
@@ -379,7 +382,8 @@ impl Client {
     }
 }
 
-/// Sends a reply from the address that the client knows. What cannot be sent, the client asks for again.
+/// Sends a reply from the address that the client knows. What cannot be sent, the client asks for
+/// again.
 fn send(socket: &mut UdpSocket, (peer, local): Ends, reply: &[u8]) {
     if reply.is_empty() {
         return;

@@ -1,5 +1,5 @@
-//! Carries requests of a window out on a queue of a file. One thread owns it: the volume's own, or one
-//! that drives connections.
+//! Carries requests of a window out on a queue of a file. One thread owns it: the volume's own, or
+//! one that drives connections.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,7 +16,7 @@ const REPORTS: usize = 16;
 
 /// A queue and what is in flight on it.
 #[derive(Debug)]
-pub(super) struct Carrier {
+pub(super) struct FileQueue {
     queue: FileIo,
     slots: Vec<Option<Job>>,
     free: Vec<u16>,
@@ -49,7 +49,7 @@ struct Job {
     is_retry: bool,
 }
 
-impl Carrier {
+impl FileQueue {
     /// The memory that a queue takes for frames of `frame_bytes`.
     pub(super) const fn memory_bytes(frame_bytes: u32) -> u64 {
         DEPTH as u64 * frame_bytes as u64
@@ -125,8 +125,8 @@ impl Carrier {
         self.done = done;
     }
 
-    /// Ends the queue: waits for what is in flight and reports it. Returns what has to be carried out by
-    /// another queue. If this one has failed, what was in flight fails.
+    /// Ends the queue: waits for what is in flight and reports it. Returns what has to be carried
+    /// out by another queue. If this one has failed, what was in flight fails.
     pub(super) fn leave(mut self, client: &dyn BackingClient) -> VecDeque<Request> {
         self.is_leaving = true;
         while self.queue.in_flight() > 0 && self.wait().is_ok() {

@@ -1,4 +1,5 @@
-//! What carries the commands of a session, whatever the session's protocol is: a TCP connection or a queue pair.
+//! What carries the commands of a session, whatever the session's protocol is: a TCP connection or
+//! a queue pair.
 
 use std::{
     fmt::Debug,
@@ -15,7 +16,7 @@ use crate::queue_connection::ConnectionHandle;
 use crate::socket::Interest;
 
 /// A connection with its session.
-pub(crate) trait Carrier: Debug + Send {
+pub(crate) trait SessionConnection: Debug + Send {
     /// How a command ended.
     type Outcome;
 
@@ -46,7 +47,7 @@ pub(crate) trait Carrier: Debug + Send {
 }
 
 /// Takes turns until `look` finds something, for `timeout` at most.
-pub(crate) fn wait_until<C: Carrier + ?Sized, T>(
+pub(crate) fn wait_until<C: SessionConnection + ?Sized, T>(
     carrier: &mut C,
     buffers: &mut Buffers,
     timeout: Duration,
@@ -68,7 +69,7 @@ pub(crate) fn wait_until<C: Carrier + ?Sized, T>(
 }
 
 /// Takes turns until a command has ended, for `timeout` at most.
-pub(crate) fn wait_outcome<C: Carrier>(
+pub(crate) fn wait_outcome<C: SessionConnection>(
     carrier: &mut C,
     buffers: &mut Buffers,
     timeout: Duration,
