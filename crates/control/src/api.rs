@@ -16,12 +16,14 @@ mod top;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 
+use crate::cluster::ClusterControl;
 use crate::engine::{Engine, RemoteWatch, ShortageLog};
 use caller::{ApiListener, Caller};
 use top::TopStreams;
@@ -29,6 +31,7 @@ use top::TopStreams;
 pub use answer::{Applied, ErrorBody, ErrorDetail};
 pub use listen::{ListenError, SocketOwner};
 pub use role::{Role, RoleFault};
+use routes::Cluster;
 pub use routes::openapi;
 pub use tls::{ServerTls, ServerTlsError};
 pub use token::{Token, TokenError};
@@ -92,8 +95,12 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// Starts serving.
-    pub fn serve(self, engine: Engine) -> Result<Api, ListenError> {
+    /// Starts serving. `cluster` answers requests about clusters, if the daemon takes part in them.
+    pub fn serve(
+        self,
+        engine: Engine,
+        cluster: Option<Arc<dyn ClusterControl>>,
+    ) -> Result<Api, ListenError> {
         let Self {
             unix,
             tcp,
@@ -108,7 +115,8 @@ impl Listening {
             .name("control".to_owned())
             .spawn(move || {
                 let unix = (unix, path);
-                if let Err(error) = run(&engine, unix, tcp, &tokens, &stopped) {
+                let cluster = Cluster(cluster);
+                if let Err(error) = run(&engine, unix, tcp, (&tokens, &cluster), &stopped) {
                     tracing::error!(%error, "the REST interface ended");
                 }
             })
@@ -141,7 +149,7 @@ impl Api {
 
     /// Opens the listeners and starts serving.
     pub fn start(engine: Engine, config: ApiConfig) -> Result<Self, ListenError> {
-        Self::listen(config)?.serve(engine)
+        Self::listen(config)?.serve(engine, None)
     }
 
     /// The TCP address, if any; its port is the real one.
@@ -168,7 +176,7 @@ fn run(
     engine: &Engine,
     (unix, path): (StdUnix, String),
     tcp: Option<(StdTcp, Option<ServerTls>)>,
-    tokens: &Tokens,
+    (tokens, cluster): (&Tokens, &Cluster),
     stopped: &watch::Receiver<bool>,
 ) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -180,12 +188,12 @@ fn run(
         let report = tokio::spawn(report_shortages(engine.clone()));
         let watch = tokio::spawn(watch_remote_volumes(engine.clone()));
         let streams = TopStreams::new(stopped.clone());
-        let router = routes::router(engine, &streams, ApiListener::Socket(path), tokens);
+        let router = routes::router(engine, &streams, ApiListener::Socket(path), tokens, cluster);
         let service = router.into_make_service_with_connect_info::<Caller>();
         let unix = axum::serve(UnixListener::from_std(unix)?, service)
             .with_graceful_shutdown(wait(stopped.clone()));
         let tcp = tcp.map(|(listener, tls)| {
-            let router = routes::router(engine, &streams, ApiListener::Network, tokens);
+            let router = routes::router(engine, &streams, ApiListener::Network, tokens, cluster);
             let listener = TcpListener::from_std(listener)?;
             io::Result::Ok(network::serve(listener, tls, router, stopped.clone()))
         });

@@ -11,6 +11,7 @@ mod api;
 mod certificate;
 mod change;
 mod client;
+mod cluster;
 mod definitions;
 mod engine;
 mod natural;
@@ -32,6 +33,10 @@ pub use api::{
 };
 pub use certificate::{CertificateError, CertificateFiles};
 pub use client::{Client, ClientError, ClientTls, ClientTlsError, Endpoint, path_part};
+pub use cluster::{
+    ClusterControl, ClusterFault, ClusterView, ExternalEtcd, JoinCluster, NewCluster, NodeRole,
+    NodeState, NodeView, PemIdentity,
+};
 pub use definitions::{
     Access, AfterCrash, BlockLen, Chap, DefinitionFault, Definitions, DefinitionsError,
     DelayFilter, DhChap, FaultFilter, FaultRule, FaultStatus, FaultedKind, Filters, Host, Identity,
@@ -55,8 +60,8 @@ pub use plan::PlanError;
 pub use readable::readable;
 pub use secret_file::is_exposed;
 pub use server::{
-    CopyFailure, CopyPlace, DhChapHash, DhChapSecret, DhGroupPolicy, Force, RemoteError, TlsKey,
-    TlsPolicy, TlsSuite, check_url, copy_outside,
+    CopyFailure, CopyPlace, DhChapHash, DhChapSecret, DhGroupPolicy, ErrorKind, Force, RemoteError,
+    TlsKey, TlsPolicy, TlsSuite, check_url, copy_outside, replace_private,
 };
 pub use store::StoreError;
 pub use text::{Period, Portal, PortalFault, Size, Text, TextFault, Written, parse};

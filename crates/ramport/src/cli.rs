@@ -11,6 +11,7 @@ use initiator::Url;
 
 mod api;
 mod attach;
+mod cluster;
 mod connect_line;
 mod copy;
 mod examples;
@@ -30,6 +31,7 @@ mod volume_create;
 use api::parse_api;
 pub(crate) use api::{ApiAddress, TokenVerb};
 pub(crate) use attach::{AttachArgs, DetachDiskArgs, URL_VARIABLE};
+pub(crate) use cluster::{ClusterArgs, ClusterCreateArgs, ClusterVerb, NodeVerb};
 pub(crate) use connect_line::ConnectLineArgs;
 pub(crate) use copy::CopyArgs;
 pub(crate) use examples::definitions_example;
@@ -213,6 +215,12 @@ pub(crate) enum DaemonVerb {
     /// Sessions: hosts connected to targets, and clients of shares
     #[command(subcommand, after_help = examples::SESSION)]
     Session(SessionVerb),
+    /// The cluster: machines that agree on what they serve
+    #[command(subcommand, after_help = examples::CLUSTER)]
+    Cluster(ClusterVerb),
+    /// Nodes: the machines of the cluster
+    #[command(subcommand, after_help = examples::NODE)]
+    Node(NodeVerb),
     /// Print what a Linux host needs to use a target: commands, lines of fstab, systemd units
     #[command(after_help = examples::CONNECT_LINE)]
     ConnectLine(ConnectLineArgs),
@@ -301,6 +309,8 @@ pub(crate) struct ServeArgs {
     /// name of a token that was created with --certificate needs no other token
     #[arg(long, value_name = "FILE", requires = "api_listen")]
     pub(crate) api_client_ca: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
     /// Write requests for changes, and who sent them, to files in this folder too, one a day; the
     /// last 31 are kept
     #[arg(long, value_name = "DIR")]

@@ -57,6 +57,11 @@ pub(crate) enum Mistake {
     LogLevel { filter: String, word: String },
     #[error("--log-level {filter}: {source}; write info, debug, or info,server=debug")]
     LogFilter { filter: String, source: ParseError },
+    /// The machine's name is no name of a node.
+    #[error(
+        "the name of this machine, {name:?}, is no name of a node; give one with --node-name: lower-case letters, digits and hyphens"
+    )]
+    NoNodeName { name: String },
     /// Options of saves without a folder.
     #[error("volume {name} has no folder for saves; give one with --save-to")]
     NoSaveFolder {

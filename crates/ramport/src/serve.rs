@@ -1,6 +1,7 @@
 //! The daemon.
 
 mod api;
+mod cluster;
 mod log;
 
 use std::io::{self, IsTerminal as _};
@@ -8,6 +9,7 @@ use std::process;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ::cluster::Node;
 use control::{Api, Engine, IfClosed, OpenError, Portal, PortalView, TlsPolicy, parse};
 use server::{
     Force, HostMemory, PortalAuth, PortalDefinition, Progress, RdmaChoice, ServerConfig, VolumeName,
@@ -50,10 +52,14 @@ pub(crate) fn run(connection: &Connection, args: Box<ServeArgs>) -> Result<(), F
     open_portals(starting.engine(), &args)?;
     let tls = config.tcp.as_ref().map(|tcp| tcp.tls.is_some());
     let listening = Api::listen(config).map_err(Failure::mistake)?;
+    let budget_bytes = starting.engine().capacity().budget_bytes;
+    let node = cluster::start(&args.cluster, &state, budget_bytes)?;
     // Nothing was written to the state file so far, and the remaining steps are unlikely to fail.
     let engine = starting.finish().map_err(open_failure)?;
-    let api = listening.serve(engine.clone()).map_err(Failure::mistake)?;
     let capacity = engine.capacity();
+    let control = node.as_ref().map(Node::control);
+    let api = listening.serve(engine.clone(), control);
+    let api = api.map_err(Failure::mistake)?;
     tracing::info!(
         socket = %socket.display(),
         state = %state.display(),
@@ -77,6 +83,7 @@ pub(crate) fn run(connection: &Connection, args: Box<ServeArgs>) -> Result<(), F
     notify::tell("STOPPING=1");
     tracing::info!("stopping; a second signal stops at once");
     api.stop();
+    drop(node);
     engine.stop(args.drain.0);
     let mut shutdown = ShutdownProgress::default();
     engine.save_at_shutdown(&mut |volume, progress| shutdown.note(volume, progress));

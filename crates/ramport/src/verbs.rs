@@ -1,6 +1,7 @@
 //! The verbs that send requests to a daemon, and those that need none.
 
 mod apply;
+mod cluster;
 mod connect_line;
 mod export;
 mod host;
@@ -43,6 +44,8 @@ pub(crate) fn run(connection: &Connection, verb: DaemonVerb) -> Result<ExitCode,
         DaemonVerb::Referral(verb) => referral::run(&daemon, &verb),
         DaemonVerb::Token(verb) => token::run(&daemon, &verb),
         DaemonVerb::Session(verb) => session::run(&daemon, &verb),
+        DaemonVerb::Cluster(verb) => cluster::run(&daemon, &verb),
+        DaemonVerb::Node(verb) => cluster::run_node(&daemon, &verb),
         DaemonVerb::ConnectLine(args) => connect_line::run(&daemon, &args),
         DaemonVerb::Ls => tree::show(&daemon),
         DaemonVerb::Apply(args) => return apply::run(&daemon, &args),

@@ -13,6 +13,7 @@ use utoipa::ToSchema;
 
 use super::role::Role;
 use super::tokens::{TokenView, TokensError};
+use crate::cluster::ClusterFault;
 use crate::engine::{Comparison, Engine, EngineError};
 use crate::text::TextFault;
 
@@ -268,6 +269,13 @@ impl From<TokensError> for ApiError {
             TokensError::File { .. } | TokensError::Damaged { .. } => ErrorKind::Unavailable,
         };
         Self::of_kind(kind, error.to_string(), Override::None)
+    }
+}
+
+impl From<ClusterFault> for ApiError {
+    fn from(fault: ClusterFault) -> Self {
+        let force = Override::when(fault.needs_force);
+        Self::of_kind(fault.kind, fault.message, force)
     }
 }
 

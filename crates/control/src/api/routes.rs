@@ -1,5 +1,6 @@
 //! Every route, with what the OpenAPI document says of it.
 
+mod cluster;
 mod contents;
 mod members;
 mod shares;
@@ -31,6 +32,7 @@ use crate::engine::{
     StatusView, TargetAccess, TargetView, Task, TopView, VolumePatch, VolumeView,
 };
 use crate::text::parse;
+pub(super) use cluster::Cluster;
 
 /// The routes of `engine`. Requests arrive at `listener`; over TCP, each must carry one of
 /// `tokens`.
@@ -39,6 +41,7 @@ pub(super) fn router(
     streams: &TopStreams,
     listener: ApiListener,
     tokens: &Tokens,
+    cluster: &Cluster,
 ) -> Router {
     Router::from(routes())
         .fallback(no_route)
@@ -51,6 +54,7 @@ pub(super) fn router(
         .layer(Extension(listener))
         .layer(Extension(streams.clone()))
         .layer(Extension(tokens.clone()))
+        .layer(Extension(cluster.clone()))
         .with_state(engine.clone())
 }
 
@@ -113,6 +117,14 @@ fn routes() -> OpenApiRouter<Engine> {
         .routes(routes!(get_referral, add_referral, remove_referral))
         .routes(routes!(tokens::list_tokens))
         .routes(routes!(tokens::create_token, tokens::remove_token))
+        .routes(routes!(
+            cluster::get_cluster,
+            cluster::create_cluster,
+            cluster::leave_cluster
+        ))
+        .routes(routes!(cluster::join_cluster))
+        .routes(routes!(cluster::list_nodes))
+        .routes(routes!(cluster::get_node))
         .routes(routes!(list_sessions))
         .routes(routes!(get_session, end_session))
         .routes(routes!(get_top))

@@ -237,6 +237,14 @@ GET    200 /v1/sessions
 GET    404 /v1/sessions/9
 GET    400 /v1/sessions/x
 DELETE 404 /v1/sessions/9
+GET    409 /v1/cluster
+POST   409 /v1/cluster {"name": "lab", "nodes": ["192.0.2.1"]}
+POST   400 /v1/cluster {"name": "lab"}
+POST   409 /v1/cluster/join {"address": "192.0.2.1"}
+POST   400 /v1/cluster/join {"address": 1}
+DELETE 409 /v1/cluster
+GET    409 /v1/nodes
+GET    409 /v1/nodes/n1
 GET    400 /v1/top?interval=1ms
 GET    200 /metrics
 POST   200 /v1/acknowledge

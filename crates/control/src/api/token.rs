@@ -86,7 +86,8 @@ impl Token {
         [b"Bearer ".as_slice(), &self.secret].concat()
     }
 
-    pub(super) fn bytes(&self) -> &[u8] {
+    /// The secret itself.
+    pub fn bytes(&self) -> &[u8] {
         &self.secret
     }
 }

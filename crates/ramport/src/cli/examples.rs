@@ -13,7 +13,9 @@ Examples:
     ramport serve --nvme-tcp 192.0.2.1 --lost-contents zeros
   REST over TCP too, with a token; and over TLS, with a log of who changes what:
     ramport serve --api-listen 127.0.0.1:8080 --api-token-file token
-    ramport serve --api-listen 192.0.2.1:8443 --audit-log audit";
+    ramport serve --api-listen 192.0.2.1:8443 --audit-log audit
+  A machine that may become a node of a cluster (docs/cluster.md):
+    ramport serve --cluster 192.0.2.1 --cluster-token-file cluster-token --memory 4G";
 
 pub(crate) const TOKEN: &str = "\
 Examples:
@@ -39,6 +41,56 @@ pub(crate) const TOKEN_REMOVE: &str = "\
 Examples:
   Its next request is rejected:
     ramport token remove backup";
+
+pub(crate) const CLUSTER: &str = "\
+Examples:
+  On one of three machines that run `serve --cluster`, then on any of them:
+    ramport cluster create lab --nodes 192.0.2.1,192.0.2.2,192.0.2.7
+    ramport cluster ls
+    ramport node ls";
+
+pub(crate) const CLUSTER_CREATE: &str = "\
+Examples:
+  Three nodes, which run etcd:
+    ramport cluster create lab --nodes 192.0.2.1,192.0.2.2,192.0.2.7
+  Two nodes and a machine that only runs etcd:
+    ramport cluster create lab --nodes 192.0.2.1,192.0.2.2 --witness 192.0.2.7
+  With an etcd that exists:
+    ramport cluster create lab --nodes 192.0.2.1,192.0.2.2 --etcd https://192.0.2.7:2379 \\
+      --etcd-ca ca.pem --etcd-cert client.pem --etcd-key client-key.pem";
+
+pub(crate) const CLUSTER_JOIN: &str = "\
+Examples:
+  On the new machine, with the address of a node:
+    ramport cluster join 192.0.2.1";
+
+pub(crate) const CLUSTER_LEAVE: &str = "\
+Examples:
+  This machine lends the cluster no memory any more:
+    ramport cluster leave --force";
+
+pub(crate) const CLUSTER_LIST: &str = "\
+Examples:
+  For people, and for scripts:
+    ramport cluster ls
+    ramport cluster ls --json";
+
+pub(crate) const NODE: &str = "\
+Examples:
+  Which nodes are up; then one of them:
+    ramport node ls
+    ramport node show n1";
+
+pub(crate) const NODE_LIST: &str = "\
+Examples:
+  As a table, and for scripts:
+    ramport node ls
+    ramport node ls --json";
+
+pub(crate) const NODE_SHOW: &str = "\
+Examples:
+  One node:
+    ramport node show n1";
 
 pub(crate) const VOLUME_CREATE: &str = "\
 Examples:

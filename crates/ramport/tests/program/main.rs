@@ -5,6 +5,7 @@ mod backup;
 mod bench;
 mod brp;
 mod caches;
+mod cluster;
 mod completion;
 mod connect_line;
 mod copy;

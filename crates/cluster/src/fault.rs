@@ -1,0 +1,133 @@
+//! Why the cluster did not do what was asked.
+
+use std::net::SocketAddr;
+
+use control::{ClusterFault, ErrorKind};
+
+use crate::certificates::CertificateFault;
+use crate::etcd::EtcdError;
+use crate::link::LinkError;
+use crate::membership::FolderError;
+use crate::name::{Name, NameFault};
+use crate::url::EtcdUrlFault;
+
+/// Why the cluster did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Fault {
+    #[error(
+        "this machine belongs to no cluster; make one with `ramport cluster create NAME --nodes A,B,C`, or join one with `ramport cluster join ADDRESS`"
+    )]
+    NoCluster,
+    #[error(
+        "this machine ({node}) belongs to the cluster {cluster}; leave it first with `ramport cluster leave`"
+    )]
+    Member { cluster: Name, node: Name },
+    #[error("another change of this machine's cluster is in progress; wait until it is done")]
+    Busy,
+    #[error(
+        "{text:?} is not an address of a node; write ADDRESS or ADDRESS:PORT, as given to `ramport serve --cluster`"
+    )]
+    Address { text: String },
+    #[error("{0}")]
+    Name(#[from] NameFault),
+    #[error("{0}")]
+    EtcdUrl(#[from] EtcdUrlFault),
+    #[error("{address} is given twice; give each node once")]
+    Twice { address: SocketAddr },
+    #[error(
+        "two machines are called {name} ({first} and {second}); start one of them with another --node-name"
+    )]
+    SameName {
+        name: Name,
+        first: SocketAddr,
+        second: SocketAddr,
+    },
+    #[error("a cluster of {given} nodes is out of range; give 1 to {max} addresses")]
+    NodeCount { given: usize, max: usize },
+    #[error(
+        "this machine ({own}) is not one of the nodes; name it in --nodes, or run the command on one of them"
+    )]
+    NotAmongNodes { own: SocketAddr },
+    #[error("the daemon at {asked} calls itself {own}; give that address")]
+    OtherAddress { asked: SocketAddr, own: SocketAddr },
+    #[error("a witness runs etcd, and with --etcd no node does; leave one of them out")]
+    WitnessWithoutEtcd,
+    #[error(
+        "a cluster called {cluster} exists in that etcd; choose another name, or join it with `ramport cluster join ADDRESS`"
+    )]
+    ClusterExists { cluster: Name },
+    #[error(
+        "a node called {name} belongs to the cluster; start this daemon with another --node-name"
+    )]
+    NodeExists { name: Name },
+    #[error("the cluster was changed meanwhile; try again")]
+    Changed,
+    #[error(
+        "etcd does not start: {last}; check that etcd is installed (Debian: etcd-server) and that {ports} are free"
+    )]
+    EtcdSilent { last: String, ports: String },
+    #[error(
+        "{program} cannot be executed; install etcd (Debian: etcd-server), or use an etcd that exists with --etcd URLS"
+    )]
+    NoEtcd { program: String },
+    #[error("node {name} would leave the cluster {cluster}, and its memory with it")]
+    LeaveNeedsForce { cluster: Name, name: Name },
+    #[error(
+        "node {name} is the last one: the cluster {cluster} and all that it agreed on would be destroyed"
+    )]
+    EndNeedsForce { cluster: Name, name: Name },
+    #[error("the cluster {cluster} is established; `ramport cluster leave` makes a node leave it")]
+    Established { cluster: Name },
+    #[error(transparent)]
+    Certificate(#[from] CertificateFault),
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    #[error(transparent)]
+    Etcd(#[from] EtcdError),
+    #[error("what etcd has for {key} is not understood; use the same version on all machines")]
+    Damaged { key: String },
+}
+
+impl From<Fault> for ClusterFault {
+    fn from(fault: Fault) -> Self {
+        let kind = match &fault {
+            Fault::NoCluster => ErrorKind::NotFound,
+            Fault::Address { .. }
+            | Fault::Name(_)
+            | Fault::EtcdUrl(_)
+            | Fault::Twice { .. }
+            | Fault::NodeCount { .. }
+            | Fault::NotAmongNodes { .. }
+            | Fault::OtherAddress { .. }
+            | Fault::WitnessWithoutEtcd
+            | Fault::Certificate(_) => ErrorKind::Invalid,
+            Fault::Member { .. }
+            | Fault::Busy
+            | Fault::SameName { .. }
+            | Fault::ClusterExists { .. }
+            | Fault::NodeExists { .. }
+            | Fault::Changed
+            | Fault::LeaveNeedsForce { .. }
+            | Fault::EndNeedsForce { .. }
+            | Fault::Established { .. }
+            | Fault::Link(LinkError::Refused { .. }) => ErrorKind::Conflict,
+            Fault::EtcdSilent { .. }
+            | Fault::NoEtcd { .. }
+            | Fault::Folder(_)
+            | Fault::Link(_)
+            | Fault::Etcd(_)
+            | Fault::Damaged { .. } => ErrorKind::Unavailable,
+        };
+        let needs_force = matches!(
+            fault,
+            Fault::LeaveNeedsForce { .. } | Fault::EndNeedsForce { .. }
+        );
+        Self {
+            kind,
+            message: fault.to_string(),
+            needs_force,
+        }
+    }
+}

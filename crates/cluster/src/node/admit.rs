@@ -1,0 +1,154 @@
+//! Admits a node to the cluster.
+
+use serde::{Deserialize, Serialize};
+
+use control::NodeRole;
+
+use super::create::identity;
+use super::routes::Offer;
+use super::shared::{Active, SharedNode};
+use super::view;
+use crate::certificates::Authority;
+use crate::etcd::{Txn, TxnOutcome};
+use crate::etcd_program::{client_url, peer_url};
+use crate::fault::Fault;
+use crate::keys::{ClusterRecord, Keys, record, value};
+use crate::membership::{EtcdRun, EtcdUse, Membership, NodeRecord};
+
+/// Nodes run so many etcds before a further one only makes changes slower.
+const ETCDS_WANTED: usize = 3;
+
+/// A node that wants to be admitted.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Admission {
+    pub(super) offer: Offer,
+}
+
+/// Gives a new node its membership. A node that is down is admitted again, with its number, if it
+/// has the same name and address: it may have been set up anew, or its admission broke off.
+pub(super) async fn admit(shared: &SharedNode, request: Admission) -> Result<Membership, Fault> {
+    let active = shared.active()?;
+    let Admission { offer } = request;
+    let node = enlist(&active, &offer).await?;
+    let Membership {
+        cluster,
+        id,
+        etcd,
+        authority_key,
+        ..
+    } = &active.membership;
+    let etcd = match etcd {
+        EtcdUse::External { .. } => etcd.clone(),
+        EtcdUse::Own { .. } => etcd_for(&active, &node, offer.has_etcd).await?,
+    };
+    let authority = Authority::restore(cluster.as_str(), &authority_key.0)?;
+    let identity = identity(&authority, &node)?;
+    let key = authority.key();
+    let cluster = (cluster.clone(), *id);
+    Ok(Membership::new(cluster, node, etcd, key, identity))
+}
+
+/// Writes the node to etcd.
+async fn enlist(active: &Active, offer: &Offer) -> Result<NodeRecord, Fault> {
+    let keys = Keys::of(&active.membership.cluster);
+    let entry = active.etcd.get(&keys.cluster()).await?;
+    let entry = entry.ok_or_else(|| Fault::Damaged {
+        key: keys.cluster(),
+    })?;
+    let cluster: ClusterRecord = record(&entry)?;
+    let key = keys.node(&offer.name);
+    let txn = Txn::new().if_revision(&keys.cluster(), entry.revision);
+    let (txn, number, next_number) = match active.etcd.get(&key).await? {
+        None => {
+            let next = cluster.next_number.checked_add(1);
+            let next = next.ok_or_else(|| Fault::Damaged {
+                key: keys.cluster(),
+            })?;
+            (txn.if_absent(&key), cluster.next_number, next)
+        }
+        Some(found) => {
+            let old: NodeRecord = record(&found)?;
+            let is_up = view::alive(active).await?.contains(offer.name.as_str());
+            if is_up || old.address != offer.address {
+                let name = offer.name.clone();
+                return Err(Fault::NodeExists { name });
+            }
+            let txn = txn.if_revision(&key, found.revision);
+            (txn, old.number, cluster.next_number)
+        }
+    };
+    let node = NodeRecord {
+        name: offer.name.clone(),
+        number,
+        address: offer.address,
+        role: NodeRole::Storage,
+        zone: offer.zone.clone(),
+        memory_bytes: offer.memory_bytes,
+    };
+    let cluster = ClusterRecord {
+        next_number,
+        ..cluster
+    };
+    let txn = txn
+        .put(&keys.cluster(), value(&cluster))
+        .put(&key, value(&node));
+    match active.etcd.commit(txn).await? {
+        TxnOutcome::Made { .. } => Ok(node),
+        TxnOutcome::ConditionFailed => Err(Fault::Changed),
+    }
+}
+
+/// How the node uses the etcd of the nodes: it runs another one if there are few.
+async fn etcd_for(active: &Active, node: &NodeRecord, has_etcd: bool) -> Result<EtcdUse, Fault> {
+    let own = peer_url(node.address);
+    let mut members = active.etcd.members().await?;
+    let former = members
+        .iter()
+        .position(|member| member.peer_urls.contains(&own));
+    if let Some(at) = former {
+        // Its data are gone, or were never there.
+        let former = members.swap_remove(at);
+        active.etcd.remove_member(former.id).await?;
+    }
+    let voters = members.iter().filter(|member| !member.is_learner);
+    let endpoints = voters
+        .flat_map(|member| member.client_urls.clone())
+        .collect();
+    let runs = if has_etcd && members.len() < ETCDS_WANTED {
+        active.etcd.add_learner(own.clone()).await?;
+        let others = members.iter().flat_map(|member| {
+            let urls = member.peer_urls.iter();
+            urls.map(|url| format!("{}={url}", member.name))
+        });
+        let all = others.chain([format!("{}={own}", node.name)]);
+        Some(EtcdRun {
+            initial_cluster: all.collect::<Vec<_>>().join(","),
+            is_new: false,
+        })
+    } else {
+        None
+    };
+    Ok(EtcdUse::Own { endpoints, runs })
+}
+
+/// Takes this node's etcd out of the cluster's.
+pub(super) async fn remove_etcd(active: &Active) -> Result<(), Fault> {
+    let node = &active.membership.node;
+    let own = peer_url(node.address);
+    let members = active.etcd.members().await?;
+    let member = members
+        .iter()
+        .find(|member| member.peer_urls.contains(&own));
+    let Some(member) = member else {
+        return Ok(());
+    };
+    // The removed one stops, and its answer may be lost with it.
+    let near = client_url(node.address);
+    let others = active
+        .etcd
+        .endpoints()
+        .into_iter()
+        .filter(|url| *url != near);
+    active.etcd.set_endpoints(others.collect());
+    Ok(active.etcd.remove_member(member.id).await?)
+}

@@ -1,0 +1,179 @@
+//! What the REST interface asks of the cluster that this machine belongs to. Crate `cluster`
+//! answers.
+
+use serde::{Deserialize, Serialize};
+use server::ErrorKind;
+use utoipa::ToSchema;
+
+/// The cluster's end of the routes. Its methods may wait, for seconds and longer.
+pub trait ClusterControl: Send + Sync {
+    /// The cluster that this machine belongs to.
+    fn show(&self) -> Result<ClusterView, ClusterFault>;
+    /// Makes a cluster of machines.
+    fn create(&self, request: NewCluster) -> Result<ClusterView, ClusterFault>;
+    /// Makes this machine a node of a cluster that another machine belongs to.
+    fn join(&self, request: JoinCluster) -> Result<ClusterView, ClusterFault>;
+    /// Makes this machine leave its cluster, which ends with its last node.
+    fn leave(&self, force: server::Force) -> Result<(), ClusterFault>;
+}
+
+/// Why the cluster did not do what was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ClusterFault {
+    /// What kind of error it is.
+    pub kind: ErrorKind,
+    /// The reason and how to fix it.
+    pub message: String,
+    /// Whether the same request with force does it anyway.
+    pub needs_force: bool,
+}
+
+impl ClusterFault {
+    /// A fault that force does not override.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self {
+            kind,
+            message: message.into(),
+            needs_force: false,
+        }
+    }
+
+    pub(crate) fn not_enabled() -> Self {
+        Self::new(
+            ErrorKind::Conflict,
+            "this daemon takes part in no cluster; start it with --cluster ADDRESS and --cluster-token-file FILE",
+        )
+    }
+
+    pub(crate) fn no_node(name: &str) -> Self {
+        let message = format!("node {name} does not exist; `ramport node ls` lists all nodes");
+        Self::new(ErrorKind::NotFound, message)
+    }
+}
+
+/// A cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ClusterView {
+    /// Its name.
+    pub name: String,
+    /// What distinguishes it from others of that name.
+    pub id: String,
+    /// The name of this machine's node.
+    pub this_node: String,
+    /// URLs of the etcd that keeps what the nodes agree on.
+    pub etcd: Vec<String>,
+    /// Whether that etcd runs on nodes of the cluster.
+    pub etcd_is_own: bool,
+    /// The memory budgets of all nodes together.
+    pub memory_bytes: u64,
+    /// What is left of them after the largest node is lost.
+    pub memory_after_loss_bytes: u64,
+    /// How many of the cluster's own etcds can be lost while the nodes still agree; absent with
+    /// another etcd.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub etcd_losses_max: Option<usize>,
+    /// Its nodes, by name.
+    pub nodes: Vec<NodeView>,
+}
+
+/// A machine of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NodeView {
+    /// Its name.
+    pub name: String,
+    /// Its number, which is not used again.
+    pub number: u32,
+    /// Where other nodes reach it.
+    pub address: String,
+    /// What it does.
+    pub role: NodeRole,
+    /// The nodes of a zone may fail together.
+    pub zone: String,
+    /// Its memory budget; 0 of a witness.
+    pub memory_bytes: u64,
+    /// Whether it runs one of the cluster's etcds.
+    pub has_etcd: bool,
+    /// Whether it keeps its lease in etcd alive.
+    pub state: NodeState,
+}
+
+/// What a node does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum NodeRole {
+    /// It lends memory, and may run etcd.
+    Storage,
+    /// It only runs etcd, so that two others can tell which of them is lost.
+    Witness,
+}
+
+/// Whether a node is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum NodeState {
+    /// It keeps its lease alive.
+    Up,
+    /// Its lease has ended: it is stopped, or cut off from etcd.
+    Down,
+}
+
+/// A cluster that is to be made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewCluster {
+    /// Its name: letters, digits and hyphens.
+    pub name: String,
+    /// Addresses of the daemons, as given to `ramport serve --cluster`. This machine's is one of
+    /// them.
+    pub nodes: Vec<String>,
+    /// The address of a daemon that only runs etcd.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub witness: Option<String>,
+    /// An etcd that exists. Without it, nodes run one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub etcd: Option<ExternalEtcd>,
+}
+
+/// An etcd that exists.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ExternalEtcd {
+    /// Its URLs, as every node reaches it.
+    pub urls: Vec<String>,
+    /// What URLs with https need.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<PemIdentity>,
+}
+
+/// PEM texts for TLS with certificates of both ends.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PemIdentity {
+    /// The issuers of the other end's certificates.
+    pub issuers: String,
+    /// The own certificate, and those that lead to its issuer.
+    pub certificate: String,
+    /// Its private key.
+    pub key: String,
+}
+
+impl std::fmt::Debug for PemIdentity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("PemIdentity(secret)")
+    }
+}
+
+impl std::fmt::Debug for ExternalEtcd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ExternalEtcd({:?})", self.urls)
+    }
+}
+
+/// A cluster that this machine is to join.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct JoinCluster {
+    /// The address of one of its nodes, as given to `ramport serve --cluster`.
+    pub address: String,
+}
