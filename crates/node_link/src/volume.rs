@@ -1,0 +1,385 @@
+//! A replicated volume on one node.
+//!
+//! ```text
+//!  primary:    admit ─ Now or NowThenSettle ─► execute on memory, entries to members ─► settle: all have them
+//!  elsewhere:  admit ─ Later: blocks are fetched from the primary ─► execute: commands to it ─► settle: answered
+//!  neither:    admit ─ Later: until there is a primary
+//! ```
+
+mod forward;
+mod host;
+mod lease;
+mod state;
+mod waiting;
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use block::{
+    Admission, Extent, Geometry, Intent, Op, OpKind, ReadDest, Settled, Status, Ticket, Volume,
+};
+use memory::Store;
+use replica::{Config, Contents, Envelope, Epoch, LocalTime, MemberId, StoreOp};
+
+use crate::agreement::VolumeId;
+use crate::clock::now;
+use crate::committed::{Stripes, read_committed};
+use crate::links::Links;
+use crate::options::{NodeError, VolumeOptions};
+use state::{Effects, State};
+
+/// What a node is to a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It does not know the configuration yet.
+    Unknown,
+    /// It serves the volume.
+    Primary,
+    /// It has a copy in sync.
+    Secondary,
+    /// It has a copy that is not in sync.
+    Returning,
+    /// It has no copy.
+    Absent,
+}
+
+/// What a node knows of a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeStatus {
+    /// What it is to the volume.
+    pub role: Role,
+    /// Whether it serves reads now.
+    pub is_serving: bool,
+    /// The epoch; 0: unknown.
+    pub epoch: Epoch,
+    /// Who serves the volume.
+    pub primary: Option<MemberId>,
+    /// The copies in sync.
+    pub in_sync: Vec<MemberId>,
+    /// Up to which epoch this node's copy has everything; with a copy only.
+    pub complete_through: Option<Epoch>,
+    /// Bytes of pieces that this node has sent to returning members.
+    pub copied_bytes: u64,
+}
+
+/// A volume whose blocks are in the memory of several nodes.
+pub struct ReplicatedVolume {
+    id: VolumeId,
+    geometry: Geometry,
+    /// The most bytes of one write or command.
+    piece_bytes: u64,
+    writes_max: usize,
+    /// How old a command of another node may be.
+    command_age_max: Duration,
+    /// This node's copy.
+    store: Option<Arc<Store>>,
+    stripes: Stripes,
+    /// Until when reads may be served, in nanoseconds of this node's clock; 0: they may not.
+    serves_until: AtomicU64,
+    /// How many times this node ceased to serve. What a read took from memory before that does not
+    /// count after it.
+    ceased: AtomicU64,
+    links: Arc<Links>,
+    state: Mutex<State>,
+    this: Weak<Self>,
+}
+
+impl fmt::Debug for ReplicatedVolume {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReplicatedVolume")
+            .field("id", &self.id)
+            .field("geometry", &self.geometry)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ReplicatedVolume {
+    pub(crate) fn new(
+        id: VolumeId,
+        options: VolumeOptions,
+        links: &Arc<Links>,
+    ) -> Result<Arc<Self>, NodeError> {
+        let geometry = options.geometry;
+        let piece_bytes = options.check(links.node)?;
+        let writes_max = options.settings.writes_max;
+        let command_age_max = Self::COMMAND_AGE_MAX.min(options.settings.lease);
+        let (store, state) = State::new(options)?;
+        Ok(Arc::new_cyclic(|this| Self {
+            id,
+            geometry,
+            piece_bytes,
+            writes_max,
+            command_age_max,
+            store,
+            stripes: Stripes::new(),
+            serves_until: AtomicU64::new(0),
+            ceased: AtomicU64::new(0),
+            links: Arc::clone(links),
+            state: Mutex::new(state),
+            this: Weak::clone(this),
+        }))
+    }
+
+    /// What this node knows.
+    pub fn status(&self) -> VolumeStatus {
+        let is_serving = self.serves_reads();
+        self.lock().status(is_serving)
+    }
+
+    /// The bytes that this node's copy takes.
+    pub fn used_bytes(&self) -> u64 {
+        self.store
+            .as_ref()
+            .map_or(0, |store| store.allocated_bytes())
+    }
+
+    pub(crate) fn handle_tick(&self) {
+        self.drive(|volume, state, now| {
+            if let Some(member) = &mut state.member {
+                member.handle_tick(now);
+            } else {
+                state.watch(now);
+            }
+            volume.drain(state);
+            volume.tick_forwards(state, now);
+            state.expire_parked(now);
+        });
+    }
+
+    pub(crate) fn handle_message(&self, envelope: Envelope<Contents>) {
+        let block_size = envelope.body.block_size();
+        if block_size.is_some_and(|given| given != self.geometry.block_size) {
+            return;
+        }
+        let is_ack = matches!(envelope.body, replica::Body::EntryAck { .. });
+        self.drive(|_, state, now| {
+            let Some(member) = &mut state.member else {
+                return;
+            };
+            member.handle_message(now, envelope);
+            if is_ack {
+                // The next pieces of a copy need not wait for the clock.
+                member.handle_tick(now);
+            }
+        });
+    }
+
+    /// Ends this node's part. Commands that wait fail.
+    pub(crate) fn close(&self) {
+        self.serves_until.store(0, Ordering::SeqCst);
+        let mut state = self.lock();
+        let failed = state.close();
+        drop(state);
+        self.links.completions.done_all(&failed);
+        if let Some(store) = &self.store {
+            store.close();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the state, and carries out what follows. Not from within admit, settle and release:
+    /// completions are reported.
+    fn drive<R>(&self, change: impl FnOnce(&Self, &mut State, LocalTime) -> R) -> R {
+        let mut state = self.lock();
+        // After the lock, so that the protocol sees times in ascending order.
+        let now = now();
+        let result = change(self, &mut state, now);
+        // The lease first: a primary that was replaced forgets what is not committed.
+        let is_ready = self.publish(&state);
+        self.drain(&mut state);
+        if is_ready || !state.knows_no_primary() {
+            self.resume(&mut state, now);
+        }
+        let effects = state.take_effects();
+        drop(state);
+        self.carry_out(effects);
+        result
+    }
+
+    /// Sets until when reads may be served. Returns whether they may.
+    fn publish(&self, state: &State) -> bool {
+        let until = state.member.as_ref().and_then(|member| {
+            let is_open = !state.is_closed;
+            is_open.then(|| member.serves_reads_until()).flatten()
+        });
+        let ns = |time: LocalTime| u64::try_from(time.0.as_nanos()).unwrap_or(u64::MAX);
+        let until = until.map_or(0, ns);
+        let before = self.serves_until.swap(until, Ordering::SeqCst);
+        if before > 0 && until == 0 {
+            self.ceased.fetch_add(1, Ordering::SeqCst);
+        }
+        until > 0
+    }
+
+    fn carry_out(&self, effects: Effects) {
+        self.links.completions.done_all(&effects.completions);
+        for (id, op) in effects.asked {
+            let this = Weak::clone(&self.this);
+            let answer = move |config: Config| {
+                if let Some(volume) = this.upgrade() {
+                    volume.handle_store_reply(id, config);
+                }
+            };
+            self.links.agreement.request(self.id, op, Box::new(answer));
+        }
+        if effects.is_watching {
+            let this = Weak::clone(&self.this);
+            let answer = move |config: Config| {
+                if let Some(volume) = this.upgrade() {
+                    volume.drive(|_, state, _| state.see(config));
+                }
+            };
+            let read = StoreOp::Read;
+            self.links
+                .agreement
+                .request(self.id, read, Box::new(answer));
+        }
+    }
+
+    fn handle_store_reply(&self, id: replica::StoreRequestId, config: Config) {
+        self.drive(|_, state, now| {
+            if let Some(member) = &mut state.member {
+                member.handle_store_reply(now, id, config);
+            }
+        });
+    }
+
+    /// Whether this node is primary and holds the lease, now.
+    fn serves_reads(&self) -> bool {
+        let now = now();
+        // The clock first: a lease that ended or was renewed since then counts.
+        let until = self.serves_until.load(Ordering::SeqCst);
+        u64::try_from(now.0.as_nanos()).is_ok_and(|now| now < until)
+    }
+
+    /// Reads what is committed from the own copy. `Ok(false)`: this node does not serve reads.
+    fn read_here(&self, extent: Extent, dest: &mut [u8]) -> Result<bool, Status> {
+        let Some(store) = &self.store else {
+            return Ok(false);
+        };
+        let ceased = self.ceased.load(Ordering::SeqCst);
+        if self.serves_until.load(Ordering::SeqCst) == 0 {
+            return Ok(false);
+        }
+        let offset = extent.lba.0 << self.geometry.block_size.shift();
+        let done = self.stripes.read(store, offset, dest)?;
+        if done < dest.len() {
+            let state = self.lock();
+            let in_flight = state.in_flight.overwritten();
+            read_committed(store, in_flight, offset + done as u64, &mut dest[done..])?;
+        }
+        // The lease last: what was read was then the newest while no other node served.
+        Ok(self.serves_reads() && self.ceased.load(Ordering::SeqCst) == ceased)
+    }
+
+    fn read(&self, extent: Extent, dest: &mut [u8]) -> Result<(), Status> {
+        if self.read_here(extent, dest)? || self.lock().read_fetched(extent, dest) {
+            return Ok(());
+        }
+        Err(Status::Busy)
+    }
+
+    /// The contents of `extent`, whose data have this length.
+    fn check(&self, extent: Extent, data_len: usize) -> Result<(), Status> {
+        let range = self.geometry.byte_range(extent)?;
+        if range.len == data_len as u64 {
+            Ok(())
+        } else {
+            Err(Status::Invalid)
+        }
+    }
+
+    fn medium_range(&self, extent: Extent) -> block::ByteRange {
+        let shift = self.geometry.block_size.shift();
+        block::ByteRange {
+            offset: extent.lba.0 << shift,
+            len: extent.blocks.0 << shift,
+        }
+    }
+}
+
+impl Volume for ReplicatedVolume {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    fn admit(&self, _now: Instant, intent: &Intent<'_>, ticket: Ticket) -> Admission {
+        if intent.kind == OpKind::Read && self.serves_reads() {
+            return Admission::Now;
+        }
+        self.admit_with_lease(intent, ticket)
+    }
+
+    fn execute(&self, op: Op<'_>) -> Result<(), Status> {
+        match op {
+            Op::Read { extent, dest } => match dest {
+                ReadDest::InPlace => self.geometry.byte_range(extent).map(drop),
+                ReadDest::Copy(buffer) => {
+                    self.check(extent, buffer.len())?;
+                    self.read(extent, buffer)
+                }
+            },
+            Op::Verify { extent } => self.geometry.byte_range(extent).map(drop),
+            Op::Compare { extent, data } => {
+                self.check(extent, data.len())?;
+                self.compare(extent, data)
+            }
+            Op::Flush => Ok(()),
+            Op::Write { extent, data } => {
+                self.check(extent, data.len())?;
+                self.write(extent, data)
+            }
+            Op::WriteZeroes { extent, .. } | Op::Discard { extent } => {
+                self.geometry.byte_range(extent)?;
+                self.write_zeroes(extent)
+            }
+            Op::CompareAndWrite {
+                extent,
+                compare,
+                write,
+            } => {
+                self.check(extent, compare.len())?;
+                self.check(extent, write.len())?;
+                self.compare_and_write(extent, compare, write)
+            }
+            Op::Copy { from, to } => {
+                self.geometry.byte_range(from)?;
+                self.geometry.byte_range(Extent::new(to, from.blocks))?;
+                self.copy(from, to)
+            }
+        }
+    }
+
+    fn settle(&self, ticket: Ticket) -> Result<Settled, Status> {
+        self.lock().settle(ticket)
+    }
+
+    fn release(&self, ticket: Ticket) {
+        self.lock().release(ticket);
+    }
+}
+
+/// Time limits of commands.
+impl ReplicatedVolume {
+    /// How old a command of another node may be, by the clock of the primary alone: what a
+    /// connection delays for longer is not executed, so that a host that has given it up meanwhile
+    /// is not surprised. At most the lease: a primary that was replaced is not primary again
+    /// sooner.
+    pub(crate) const COMMAND_AGE_MAX: Duration = Duration::from_secs(1);
+    /// How long an answer to a write is awaited, and a primary that takes it. Then the write was
+    /// executed, or is too old to be executed.
+    const WRITE_PATIENCE: Duration = Duration::from_secs(3);
+    /// After which time a read is sent again.
+    const READ_PATIENCE: Duration = Duration::from_millis(500);
+    /// How long a command waits for a primary.
+    const PARKED_MAX: Duration = Duration::from_secs(20);
+}

@@ -1,0 +1,334 @@
+//! Commands of this node's hosts.
+
+use std::sync::Arc;
+
+use block::{Admission, Blocks, DataUse, Extent, Intent, Lba, OpKind, Status, Ticket};
+use memory::Store;
+use replica::wire::CommandKind;
+use replica::{Contents, HostRequest, LocalTime};
+
+use super::ReplicatedVolume;
+use super::lease::{FETCHED_BYTES_MAX, LEASES_MAX, Lease, Part, Stage};
+use super::state::{LocalWrite, Origin, State};
+use crate::clock::now;
+use crate::committed::Overwritten;
+
+impl ReplicatedVolume {
+    /// Admits a command that needs a lease: a change, and a read of which this node is not the
+    /// primary.
+    pub(super) fn admit_with_lease(&self, intent: &Intent<'_>, ticket: Ticket) -> Admission {
+        let mut state = self.lock();
+        if state.is_closed {
+            return Admission::Fail(Status::Gone, None);
+        }
+        if state.leases.len() >= LEASES_MAX {
+            return Admission::Fail(Status::Busy, None);
+        }
+        let is_inside = |extent: &&Extent| self.geometry.byte_range(**extent).is_ok();
+        if intent.extents.iter().any(|extent| !is_inside(&extent)) {
+            return Admission::Fail(Status::LbaOutOfRange, None);
+        }
+        let now = now();
+        let first = state.last_id + 1;
+        let mut lease = Lease::new(intent.kind, Stage::Granted, now, first);
+        if intent.kind != OpKind::Read && self.takes_writes(&state) {
+            state.leases.insert(ticket, lease);
+            return Admission::NowThenSettle(None);
+        }
+        lease.stage = Stage::Parked;
+        if intent.kind == OpKind::Read && intent.data_use != DataUse::Verify {
+            lease.extents = intent.extents.to_vec();
+            let blocks = intent
+                .extents
+                .iter()
+                .map(|extent| extent.blocks.0)
+                .sum::<u64>();
+            lease.fetched_bytes = blocks << self.geometry.block_size.shift();
+            if state.fetched_bytes + lease.fetched_bytes > FETCHED_BYTES_MAX {
+                return Admission::Fail(Status::Busy, None);
+            }
+            state.fetched_bytes += lease.fetched_bytes;
+        }
+        state.leases.insert(ticket, lease);
+        state.parked += 1;
+        if intent.kind == OpKind::Read && self.forwards_to(&state).is_some() {
+            self.fetch(&mut state, now, ticket);
+        }
+        Admission::Later(None)
+    }
+
+    /// Whether a change can be executed now, here or by the primary.
+    fn takes_writes(&self, state: &State) -> bool {
+        if state.serves_writes() {
+            // Half of the places are left to commands that were admitted before.
+            state.in_flight.len() < (self.writes_max / 2).max(1)
+        } else {
+            self.forwards_to(state).is_some()
+        }
+    }
+
+    /// Goes on with commands that waited for a primary.
+    pub(super) fn resume(&self, state: &mut State, now: LocalTime) {
+        if state.parked == 0 {
+            return;
+        }
+        let takes_writes = self.takes_writes(state);
+        let serves_reads = self.serves_reads();
+        let can_fetch = !serves_reads && self.forwards_to(state).is_some();
+        if !takes_writes && !serves_reads && !can_fetch {
+            return;
+        }
+        let parked = state.leases.iter();
+        let parked = parked.filter(|(_, lease)| lease.stage == Stage::Parked);
+        let mut parked: Vec<(LocalTime, Ticket, OpKind)> = parked
+            .map(|(ticket, lease)| (lease.since, *ticket, lease.kind))
+            .collect();
+        parked.sort_unstable_by_key(|(since, ticket, _)| (*since, *ticket));
+        for (_, ticket, kind) in parked {
+            match kind {
+                OpKind::Read if serves_reads => state.grant(ticket, Ok(())),
+                OpKind::Read if can_fetch => self.fetch(state, now, ticket),
+                OpKind::Read => {}
+                _ if takes_writes => state.grant(ticket, Ok(())),
+                _ => {}
+            }
+        }
+    }
+
+    /// Fetches the blocks of a parked read from the primary.
+    fn fetch(&self, state: &mut State, now: LocalTime, ticket: Ticket) {
+        let fetch = state.next_id();
+        let Some(lease) = state.leases.get_mut(&ticket) else {
+            return;
+        };
+        let extents = lease.extents.iter();
+        let pieces = extents.flat_map(|extent| self.pieces(*extent));
+        lease.parts = pieces
+            .map(|extent| Part {
+                extent,
+                contents: None,
+            })
+            .collect();
+        if lease.parts.is_empty() {
+            // Its contents go nowhere, or it has no blocks.
+            state.grant(ticket, Ok(()));
+            return;
+        }
+        lease.fetch = fetch;
+        lease.stage = Stage::Fetching;
+        state.parked -= 1;
+        let parts: Vec<Extent> = lease.parts.iter().map(|part| part.extent).collect();
+        for (part, extent) in parts.into_iter().enumerate() {
+            let read = Some((ticket, part));
+            self.forward(state, now, extent, CommandKind::Read, read);
+        }
+    }
+
+    /// Cuts an extent into pieces that one entry or command covers.
+    pub(super) fn pieces(&self, extent: Extent) -> impl Iterator<Item = Extent> + use<> {
+        let piece_blocks = self.piece_bytes >> self.geometry.block_size.shift();
+        let end = extent.lba.0 + extent.blocks.0;
+        let starts = (extent.lba.0..end).step_by(piece_blocks as usize);
+        starts.map(move |lba| Extent::new(Lba(lba), Blocks(piece_blocks.min(end - lba))))
+    }
+
+    pub(super) fn write(&self, extent: Extent, data: &[u8]) -> Result<(), Status> {
+        let shift = self.geometry.block_size.shift();
+        let mut rest = data;
+        for piece in self.pieces(extent) {
+            let (bytes, after) = rest.split_at((piece.blocks.0 << shift) as usize);
+            rest = after;
+            // The bytes are kept until every member has them.
+            let contents = Contents::of_bytes(self.geometry.block_size, Arc::from(bytes));
+            self.change(piece, &contents.ok_or(Status::Invalid)?)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn write_zeroes(&self, extent: Extent) -> Result<(), Status> {
+        if extent.blocks.0 == 0 {
+            return Ok(());
+        }
+        let zeros = Contents::zeros(self.geometry.block_size, extent.blocks.0);
+        self.change(extent, &zeros)
+    }
+
+    /// Executes a change here or at the primary.
+    fn change(&self, extent: Extent, contents: &Contents) -> Result<(), Status> {
+        self.drive(|volume, state, now| volume.change_locked(state, now, extent, contents))
+    }
+
+    fn change_locked(
+        &self,
+        state: &mut State,
+        now: LocalTime,
+        extent: Extent,
+        contents: &Contents,
+    ) -> Result<(), Status> {
+        if state.serves_writes() {
+            if state.in_flight.len() >= self.writes_max {
+                return Err(Status::Busy);
+            }
+            let id = state.next_id();
+            state.outstanding.insert(id);
+            let origin = Origin::Host(id);
+            self.write_here(state, now, extent, contents, (origin, None));
+            return Ok(());
+        }
+        let kind = CommandKind::Write(contents.clone());
+        self.forward_change(state, now, extent, kind)
+    }
+
+    fn forward_change(
+        &self,
+        state: &mut State,
+        now: LocalTime,
+        extent: Extent,
+        kind: CommandKind,
+    ) -> Result<(), Status> {
+        if state.is_closed {
+            return Err(Status::Gone);
+        }
+        if state.forwards.len() >= self.writes_max {
+            return Err(Status::Busy);
+        }
+        let id = self.forward(state, now, extent, kind, None);
+        state.outstanding.insert(id);
+        Ok(())
+    }
+
+    /// Executes a write as the primary; `of` says who waits for it, and of which copy it is a part.
+    pub(super) fn write_here(
+        &self,
+        state: &mut State,
+        now: LocalTime,
+        extent: Extent,
+        contents: &Contents,
+        of: (Origin, Option<u64>),
+    ) {
+        let range = self.medium_range(extent);
+        let store = self.store.as_ref();
+        let is_kept = range.len <= self.piece_bytes;
+        let old = store.filter(|_| is_kept).and_then(|store| {
+            let mut old = vec![0; range.len as usize];
+            store.read(range.offset, &mut old).is_ok().then_some(old)
+        });
+        let id = state.next_id();
+        self.stripes.begin(range);
+        let (origin, copy) = of;
+        let write = LocalWrite { id, origin, copy };
+        state.in_flight.push(write, Overwritten { range, old });
+        if let Some(member) = &mut state.member {
+            member.handle_write(now, HostRequest(id), extent, contents);
+        }
+        self.drain(state);
+    }
+
+    pub(super) fn compare(&self, extent: Extent, data: &[u8]) -> Result<(), Status> {
+        let shift = self.geometry.block_size.shift();
+        let mut offset = 0;
+        for piece in self.pieces(extent) {
+            let mut held = vec![0; (piece.blocks.0 << shift) as usize];
+            self.read(piece, &mut held)?;
+            compare(&held, &data[offset..offset + held.len()], offset)?;
+            offset += held.len();
+        }
+        Ok(())
+    }
+
+    /// Only the primary compares and writes at once. A node that passes commands on would learn the
+    /// result after it has to be known, so it asks the host to retry, best on another path.
+    pub(super) fn compare_and_write(
+        &self,
+        extent: Extent,
+        expected: &[u8],
+        data: &[u8],
+    ) -> Result<(), Status> {
+        if extent.blocks.0 == 0 {
+            return Ok(());
+        }
+        let contents = Contents::of_bytes(self.geometry.block_size, Arc::from(data));
+        let contents = contents.ok_or(Status::Invalid)?;
+        if data.len() as u64 > self.piece_bytes {
+            return Err(Status::Invalid);
+        }
+        self.drive(|volume, state, now| {
+            let store = volume.store.as_ref().filter(|_| state.serves_writes());
+            let store = store.ok_or(Status::Busy)?;
+            let range = volume.medium_range(extent);
+            let mut held = vec![0; expected.len()];
+            store.read(range.offset, &mut held)?;
+            if let Err(miscompare) = compare(&held, expected, 0) {
+                let is_committed = state.in_flight.overwritten().all(|write| {
+                    let ends = |of: block::ByteRange| of.offset + of.len;
+                    ends(write.range) <= range.offset || ends(range) <= write.range.offset
+                });
+                let is_final = is_committed && volume.serves_reads();
+                return Err(if is_final { miscompare } else { Status::Busy });
+            }
+            volume.change_locked(state, now, extent, &contents)
+        })
+    }
+
+    pub(super) fn copy(&self, from: Extent, to: Lba) -> Result<(), Status> {
+        if from.blocks.0 == 0 {
+            return Ok(());
+        }
+        self.drive(|volume, state, now| {
+            if !state.serves_writes() {
+                return volume.forward_change(state, now, from, CommandKind::Copy(to));
+            }
+            let id = state.next_id();
+            state.outstanding.insert(id);
+            let copied = volume.copy_here(state, now, from, to, Origin::Host(id));
+            if copied.is_err() {
+                state.outstanding.remove(&id);
+            }
+            copied
+        })
+    }
+
+    /// Copies inside the volume as the primary. Writes are committed in order, so the last part
+    /// stands for all.
+    pub(super) fn copy_here(
+        &self,
+        state: &mut State,
+        now: LocalTime,
+        from: Extent,
+        to: Lba,
+        origin: Origin,
+    ) -> Result<(), Status> {
+        let store: &Store = self.store.as_ref().ok_or(Status::Busy)?;
+        let mut pieces: Vec<Extent> = self.pieces(from).collect();
+        if state.in_flight.len() + pieces.len() > self.writes_max {
+            return Err(Status::Busy);
+        }
+        // Overlapping blocks are read before they are written.
+        if to > from.lba {
+            pieces.reverse();
+        }
+        let last = pieces.len() - 1;
+        let copy = Some(state.next_id());
+        for (place, piece) in pieces.into_iter().enumerate() {
+            let range = self.medium_range(piece);
+            let mut bytes = vec![0; range.len as usize];
+            store.read(range.offset, &mut bytes)?;
+            let contents = Contents::of_bytes(self.geometry.block_size, bytes.into());
+            let contents = contents.ok_or(Status::Invalid)?;
+            let target = Lba(to.0 + (piece.lba.0 - from.lba.0));
+            let origin = if place == last { origin } else { Origin::Copy };
+            let target = Extent::new(target, piece.blocks);
+            self.write_here(state, now, target, &contents, (origin, copy));
+        }
+        Ok(())
+    }
+}
+
+fn compare(held: &[u8], expected: &[u8], before: usize) -> Result<(), Status> {
+    let differs = held.iter().zip(expected).position(|(a, b)| a != b);
+    differs.map_or(Ok(()), |place| {
+        Err(Status::Miscompare {
+            offset_bytes: (before + place) as u64,
+        })
+    })
+}

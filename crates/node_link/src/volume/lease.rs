@@ -1,0 +1,95 @@
+//! A command that waits, and what is passed on for it.
+
+use block::{Extent, OpKind, Status, Ticket};
+use replica::wire::CommandKind;
+use replica::{Contents, LocalTime};
+
+/// The most commands with a lease. Hosts are asked to retry beyond.
+pub(super) const LEASES_MAX: usize = 8192;
+/// The most bytes that they fetch from the primary and hold.
+pub(super) const FETCHED_BYTES_MAX: u64 = 256 << 20;
+
+/// A command.
+pub(super) struct Lease {
+    pub kind: OpKind,
+    pub stage: Stage,
+    pub since: LocalTime,
+    /// What a read needs the contents of.
+    pub extents: Vec<Extent>,
+    pub fetched_bytes: u64,
+    /// What was fetched from the primary.
+    pub parts: Vec<Part>,
+    /// Grows with each fetch: a later one has seen more writes.
+    pub fetch: u64,
+    /// The first write that it may have caused.
+    pub first: u64,
+    /// The last one, once it settles.
+    pub upto: Option<u64>,
+    pub error: Option<Status>,
+}
+
+/// Where a command is.
+///
+/// ```text
+///  Parked ──► Fetching ──► Granted ──► Settling ──► Granted
+///     └────────────────────►┘
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// It waits for a primary.
+    Parked,
+    /// It waits for blocks of the primary.
+    Fetching,
+    /// It is executed, or has ended.
+    Granted,
+    /// It waits until its effects are safe.
+    Settling,
+}
+
+/// Blocks of the primary.
+pub(super) struct Part {
+    pub extent: Extent,
+    /// `None`: not there yet.
+    pub contents: Option<Contents>,
+}
+
+/// A command of this node's hosts that the primary executes.
+pub(super) struct Forward {
+    pub extent: Extent,
+    pub kind: CommandKind,
+    /// The command that waits for blocks, and which of its parts.
+    pub read: Option<(Ticket, usize)>,
+    pub since: LocalTime,
+    /// The node that has it, and since when.
+    pub sent: Option<(u32, LocalTime)>,
+}
+
+impl Lease {
+    pub fn new(kind: OpKind, stage: Stage, since: LocalTime, first: u64) -> Self {
+        Self {
+            kind,
+            stage,
+            since,
+            extents: Vec::new(),
+            fetched_bytes: 0,
+            parts: Vec::new(),
+            fetch: 0,
+            // A flush settles after everything before it.
+            first: if kind == OpKind::Flush { 0 } else { first },
+            upto: None,
+            error: None,
+        }
+    }
+
+    /// The write `id` has failed.
+    pub fn fail_if_covers(&mut self, id: u64, status: Status) {
+        let is_after = self.upto.is_none_or(|upto| id <= upto);
+        if self.kind != OpKind::Read && self.first <= id && is_after {
+            self.error.get_or_insert(status);
+        }
+    }
+
+    pub fn is_fetched(&self) -> bool {
+        !self.parts.is_empty() && self.parts.iter().all(|part| part.contents.is_some())
+    }
+}

@@ -1,0 +1,366 @@
+//! What the lock of a volume protects: the member, writes in flight, commands that wait.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{BuildHasher as _, RandomState};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use block::{Completion, Status, Ticket};
+use memory::{Layout, Provision, Store};
+use replica::wire::{Answer, AnswerCode, CONTENTS_BYTES_MAX, EXTENTS_MAX, Packet};
+use replica::{
+    Body, Config, Contents, Entry, EntryBody, Epoch, HostReply, HostRequest, LocalTime, Member,
+    MemberId, Output, Refusal, StoreOp, StoreRequestId,
+};
+use rustc_hash::FxHashMap;
+
+use super::lease::{Forward, Lease, Stage};
+use super::{ReplicatedVolume, Role, VolumeStatus};
+use crate::committed::InFlight;
+use crate::medium::StoreMedium;
+use crate::options::{NodeError, VolumeOptions};
+
+/// The state of a volume.
+pub(super) struct State {
+    pub member: Option<Member<StoreMedium>>,
+    member_id: Option<MemberId>,
+    pub is_closed: bool,
+    /// Without a member: the newest configuration that was seen, and when it was asked for.
+    seen: Option<Config>,
+    watched_at: Option<LocalTime>,
+    is_watching: bool,
+    /// The last number of a write or forwarded command. The first is random: an answer to a command
+    /// of an earlier start of this node finds no command of this one.
+    pub last_id: u64,
+    pub in_flight: InFlight<LocalWrite>,
+    /// Copies of which a part has failed, by their numbers, until their last part has ended.
+    failed_copies: BTreeMap<u64, Failure>,
+    /// The writes of this node's hosts that are not settled.
+    pub outstanding: BTreeSet<u64>,
+    pub forwards: BTreeMap<u64, Forward>,
+    pub leases: FxHashMap<Ticket, Lease>,
+    /// How many leases are parked.
+    pub parked: usize,
+    /// The bytes that reads of leases have fetched or may fetch.
+    pub fetched_bytes: u64,
+    /// A write was settled since settling leases were looked at.
+    pub has_news: bool,
+    pub completions: Vec<Completion>,
+    asked: Vec<(StoreRequestId, StoreOp)>,
+    copied_bytes: u64,
+}
+
+/// A write that this node executes as the primary.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LocalWrite {
+    pub id: u64,
+    pub origin: Origin,
+    /// The copy inside the volume of which it is a part.
+    pub copy: Option<u64>,
+}
+
+/// Why a write failed, for another node and for a host.
+type Failure = (AnswerCode, Status);
+
+/// Who waits for a write.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Origin {
+    /// A host of this node; the number of its write.
+    Host(u64),
+    /// Another node, with its command.
+    Node { node: u32, command: u64 },
+    /// The last part of the same copy stands for it.
+    Copy,
+}
+
+/// What follows from a change of the state, and happens without its lock.
+#[derive(Default)]
+pub(super) struct Effects {
+    pub completions: Vec<Completion>,
+    pub asked: Vec<(StoreRequestId, StoreOp)>,
+    /// The configuration is to be read.
+    pub is_watching: bool,
+}
+
+impl VolumeOptions {
+    /// Checks the options of a volume on `node`. Returns the bytes of a piece.
+    pub(super) fn check(&self, node: u32) -> Result<u64, NodeError> {
+        self.settings.check().map_err(NodeError::Settings)?;
+        let piece_bytes = self.settings.piece_blocks.0 << self.geometry.block_size.shift();
+        let is_same = self.settings.blocks == self.geometry.blocks;
+        let fits = piece_bytes <= CONTENTS_BYTES_MAX as u64;
+        if !is_same || !fits || self.settings.unsettled_max > EXTENTS_MAX {
+            return Err(NodeError::Geometry {
+                blocks: self.geometry.blocks.0,
+                settings_blocks: self.settings.blocks.0,
+            });
+        }
+        match self.member {
+            Some(member) if member.node != node => Err(NodeError::OtherNode {
+                given: member.node,
+                node,
+            }),
+            _ => Ok(piece_bytes),
+        }
+    }
+}
+
+impl State {
+    /// The state of a volume with an empty copy, and the copy's memory.
+    pub fn new(options: VolumeOptions) -> Result<(Option<Arc<Store>>, Self), NodeError> {
+        let mut state = Self {
+            member: None,
+            member_id: options.member,
+            is_closed: false,
+            seen: None,
+            watched_at: None,
+            is_watching: false,
+            last_id: RandomState::new().hash_one(crate::clock::now()) >> 1,
+            in_flight: InFlight::new(),
+            failed_copies: BTreeMap::new(),
+            outstanding: BTreeSet::new(),
+            forwards: BTreeMap::new(),
+            leases: FxHashMap::default(),
+            parked: 0,
+            fetched_bytes: 0,
+            has_news: false,
+            completions: Vec::new(),
+            asked: Vec::new(),
+            copied_bytes: 0,
+        };
+        let Some(id) = options.member else {
+            return Ok((None, state));
+        };
+        let store = Store::new(options.budget, Provision::Thin, Layout::DEFAULT);
+        let len_bytes = options.geometry.len_bytes();
+        store.resize(len_bytes, &mut |_| ControlFlow::Continue(()))?;
+        let store = Arc::new(store);
+        let medium = StoreMedium {
+            store: Arc::clone(&store),
+            block_size: options.geometry.block_size,
+        };
+        let member = Member::new(id, options.settings, medium, crate::clock::now());
+        state.member = Some(member.map_err(NodeError::Settings)?);
+        Ok((Some(store), state))
+    }
+
+    /// The newest configuration that this node knows.
+    pub fn config(&self) -> Option<&Config> {
+        match &self.member {
+            Some(member) => member.config(),
+            None => self.seen.as_ref(),
+        }
+    }
+
+    /// The node that serves the volume, as far as this one knows.
+    pub fn primary(&self) -> Option<u32> {
+        self.config().map(|config| config.primary.node)
+    }
+
+    pub fn knows_no_primary(&self) -> bool {
+        self.config().is_none()
+    }
+
+    /// Whether this node executes writes.
+    pub fn serves_writes(&self) -> bool {
+        let member = self.member.as_ref().filter(|_| !self.is_closed);
+        member.is_some_and(Member::serves_writes)
+    }
+
+    fn role(&self) -> Role {
+        let (config, id) = match (self.config(), self.member_id) {
+            (None, _) => return Role::Unknown,
+            (Some(_), None) => return Role::Absent,
+            (Some(config), Some(id)) => (config, id),
+        };
+        if config.primary == id {
+            Role::Primary
+        } else if config.has(id) {
+            Role::Secondary
+        } else {
+            Role::Returning
+        }
+    }
+
+    pub fn status(&self, is_serving: bool) -> VolumeStatus {
+        let config = self.config();
+        VolumeStatus {
+            role: self.role(),
+            is_serving,
+            epoch: config.map_or(Epoch(0), |config| config.epoch),
+            primary: config.map(|config| config.primary),
+            in_sync: config.map_or_else(Vec::new, |config| config.in_sync.clone()),
+            copied_bytes: self.copied_bytes,
+            complete_through: self.member.as_ref().map(|member| member.claim().through),
+        }
+    }
+
+    /// Without a copy: reads the configuration regularly.
+    pub fn watch(&mut self, now: LocalTime) {
+        let is_due = self
+            .watched_at
+            .is_none_or(|at| now.since(at) >= ReplicatedVolume::READ_PATIENCE);
+        if is_due {
+            self.watched_at = Some(now);
+            self.is_watching = true;
+        }
+    }
+
+    /// Takes a configuration if it is newer.
+    pub fn see(&mut self, config: Config) {
+        let known = self.seen.as_ref().map(|seen| seen.epoch);
+        if config.is_valid() && known < Some(config.epoch) {
+            self.seen = Some(config);
+        }
+    }
+
+    pub fn next_id(&mut self) -> u64 {
+        self.last_id += 1;
+        self.last_id
+    }
+
+    /// A write of a host of this node has ended. If it failed, each command that may have caused it
+    /// fails.
+    pub fn finish(&mut self, id: u64, result: Result<(), Status>) {
+        self.outstanding.remove(&id);
+        self.has_news = true;
+        if let Err(status) = result {
+            for lease in self.leases.values_mut() {
+                lease.fail_if_covers(id, status);
+            }
+        }
+    }
+
+    /// A part of a copy has ended. Parts end in their order, or at once if they are refused.
+    /// Returns what has become of the copy, if this is the last one.
+    fn outcome_of_copy(
+        &mut self,
+        copy: u64,
+        origin: Origin,
+        outcome: Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        if let Err((code, status)) = outcome {
+            // Other parts may have been executed, so nobody may send it again.
+            let code = match code {
+                AnswerCode::NotExecuted => AnswerCode::Unknown,
+                code => code,
+            };
+            self.failed_copies.entry(copy).or_insert((code, status));
+        }
+        match origin {
+            Origin::Copy => outcome,
+            Origin::Host(_) | Origin::Node { .. } => {
+                self.failed_copies.remove(&copy).map_or(outcome, Err)
+            }
+        }
+    }
+
+    pub fn take_effects(&mut self) -> Effects {
+        if std::mem::take(&mut self.has_news) {
+            self.complete_settled();
+        }
+        Effects {
+            completions: std::mem::take(&mut self.completions),
+            asked: std::mem::take(&mut self.asked),
+            is_watching: std::mem::take(&mut self.is_watching),
+        }
+    }
+
+    /// Ends everything. Returns what commands that wait are told.
+    pub fn close(&mut self) -> Vec<Completion> {
+        self.is_closed = true;
+        self.member = None;
+        self.forwards.clear();
+        let waiting = self.leases.iter_mut().filter_map(|(ticket, lease)| {
+            let waits = lease.stage != Stage::Granted;
+            lease.stage = Stage::Granted;
+            waits.then_some(Completion {
+                ticket: *ticket,
+                result: Err(Status::Gone),
+            })
+        });
+        let failed = waiting.collect();
+        self.parked = 0;
+        failed
+    }
+}
+
+impl ReplicatedVolume {
+    /// Carries out what the member wants, except what happens without the lock.
+    pub(super) fn drain(&self, state: &mut State) {
+        while let Some(output) = state.member.as_mut().and_then(Member::poll_output) {
+            match output {
+                Output::Send(envelope) => {
+                    state.copied_bytes += piece_bytes(&envelope.body);
+                    let node = envelope.to.node;
+                    let volume = self.id.0;
+                    self.links.send(node, &Packet::Message { volume, envelope });
+                }
+                Output::Store(id, op) => state.asked.push((id, op)),
+                Output::Reply(request, reply) => self.finish_write(state, request, &reply),
+            }
+        }
+    }
+
+    fn finish_write(&self, state: &mut State, request: HostRequest, reply: &HostReply<Contents>) {
+        let Some((write, overwritten)) = state.in_flight.take(|write| write.id == request.0) else {
+            return;
+        };
+        self.stripes.end(overwritten.range);
+        let mut outcome = outcome(reply);
+        if let Some(copy) = write.copy {
+            outcome = state.outcome_of_copy(copy, write.origin, outcome);
+        }
+        match write.origin {
+            Origin::Host(id) => state.finish(id, outcome.map_err(|(_, status)| status)),
+            Origin::Node { node, command } => {
+                let code = outcome.map_or_else(|(code, _)| code, |()| AnswerCode::Done);
+                self.answer(node, command, code, None);
+            }
+            Origin::Copy => {}
+        }
+    }
+
+    /// Answers a command of another node.
+    pub(super) fn answer(
+        &self,
+        node: u32,
+        command: u64,
+        code: AnswerCode,
+        contents: Option<Contents>,
+    ) {
+        let answer = Answer {
+            id: command,
+            volume: self.id.0,
+            code,
+            contents,
+        };
+        self.links.send(node, &Packet::Answer(answer));
+    }
+}
+
+/// The bytes of a piece of a copy.
+fn piece_bytes(body: &Body<Contents>) -> u64 {
+    match body {
+        Body::Entry(Entry {
+            body: EntryBody::Piece { data, .. },
+            ..
+        }) => data.blocks() << data.block_size().shift(),
+        _ => 0,
+    }
+}
+
+/// What another node and a host are told of a write.
+fn outcome(reply: &HostReply<Contents>) -> Result<(), Failure> {
+    let HostReply::Refused(refusal) = reply else {
+        return Ok(());
+    };
+    Err(match refusal {
+        Refusal::NotPrimary(_) | Refusal::NotReady | Refusal::Busy => {
+            (AnswerCode::NotExecuted, Status::Busy)
+        }
+        Refusal::InvalidExtent => (AnswerCode::Invalid, Status::Invalid),
+        Refusal::NoMemory => (AnswerCode::Full, Status::CapacityExceeded),
+        Refusal::Deposed => (AnswerCode::Unknown, Status::Busy),
+    })
+}

@@ -1,0 +1,133 @@
+//! Commands that wait: for a primary, for blocks from it, or until their effects are safe.
+
+use block::{Completion, Extent, Settled, Status, Ticket};
+use replica::{Contents, LocalTime};
+
+use super::ReplicatedVolume;
+use super::lease::{Lease, Stage};
+use super::state::State;
+
+impl State {
+    pub fn settle(&mut self, ticket: Ticket) -> Result<Settled, Status> {
+        let last = self.last_id;
+        let Some(lease) = self.leases.get_mut(&ticket) else {
+            return Ok(Settled::Done);
+        };
+        if let Some(status) = lease.error {
+            return Err(status);
+        }
+        if self.is_closed {
+            return Err(Status::Gone);
+        }
+        if self
+            .outstanding
+            .range(lease.first..=last.max(lease.first))
+            .next()
+            .is_none()
+        {
+            return Ok(Settled::Done);
+        }
+        lease.upto = Some(last);
+        lease.stage = Stage::Settling;
+        Ok(Settled::Later)
+    }
+
+    pub fn release(&mut self, ticket: Ticket) {
+        if let Some(lease) = self.leases.remove(&ticket) {
+            self.parked -= usize::from(lease.stage == Stage::Parked);
+            self.fetched_bytes -= lease.fetched_bytes;
+        }
+    }
+
+    /// Completes commands whose writes are all settled.
+    pub fn complete_settled(&mut self) {
+        for (ticket, lease) in &mut self.leases {
+            let Some(upto) = lease.upto.filter(|_| lease.stage == Stage::Settling) else {
+                continue;
+            };
+            let is_settled = || self.outstanding.range(lease.first..=upto).next().is_none();
+            if lease.error.is_some() || is_settled() {
+                lease.stage = Stage::Granted;
+                self.completions.push(Completion {
+                    ticket: *ticket,
+                    result: lease.error.map_or(Ok(()), Err),
+                });
+            }
+        }
+    }
+
+    /// Ends the waiting of a parked or fetching command.
+    pub fn grant(&mut self, ticket: Ticket, result: Result<(), Status>) {
+        if let Some(lease) = self.leases.get_mut(&ticket) {
+            self.parked -= usize::from(lease.stage == Stage::Parked);
+            lease.stage = Stage::Granted;
+            self.completions.push(Completion { ticket, result });
+        }
+    }
+
+    /// Fails commands that have waited for a primary for too long.
+    pub fn expire_parked(&mut self, now: LocalTime) {
+        if self.parked == 0 {
+            return;
+        }
+        let is_late = |lease: &Lease| {
+            let waited = now.since(lease.since);
+            lease.stage == Stage::Parked && waited >= ReplicatedVolume::PARKED_MAX
+        };
+        let late = self.leases.iter().filter(|(_, lease)| is_late(lease));
+        let late: Vec<Ticket> = late.map(|(ticket, _)| *ticket).collect();
+        for ticket in late {
+            self.grant(ticket, Err(Status::Busy));
+        }
+    }
+
+    /// Takes blocks of the primary for a command.
+    pub fn take_part(&mut self, ticket: Ticket, part: usize, contents: Contents) {
+        let Some(lease) = self.leases.get_mut(&ticket) else {
+            return;
+        };
+        if let Some(part) = lease.parts.get_mut(part) {
+            part.contents = Some(contents);
+        }
+        if lease.stage == Stage::Fetching && lease.is_fetched() {
+            self.grant(ticket, Ok(()));
+        }
+    }
+
+    /// Reads blocks that were fetched for a command; the fetch that began last, since each command
+    /// has one that began after it. Returns whether there is one.
+    pub fn read_fetched(&self, extent: Extent, dest: &mut [u8]) -> bool {
+        let fetched = self.leases.values().filter(|lease| {
+            let covers = |of: &Extent| of.lba <= extent.lba && end(extent) <= end(*of);
+            lease.is_fetched() && lease.extents.iter().any(covers)
+        });
+        let Some(lease) = fetched.max_by_key(|lease| lease.fetch) else {
+            return false;
+        };
+        for part in &lease.parts {
+            let (from, to) = (
+                part.extent.lba.max(extent.lba).0,
+                end(part.extent).min(end(extent)),
+            );
+            let Some(contents) = part.contents.as_ref().filter(|_| from < to) else {
+                continue;
+            };
+            let shift = contents.block_size().shift();
+            let target = ((from - extent.lba.0) << shift) as usize;
+            let source = ((from - part.extent.lba.0) << shift) as usize;
+            let len = ((to - from) << shift) as usize;
+            match contents.bytes() {
+                Some(bytes) => {
+                    dest[target..target + len].copy_from_slice(&bytes[source..source + len]);
+                }
+                None => dest[target..target + len].fill(0),
+            }
+        }
+        true
+    }
+}
+
+/// The block after the last.
+fn end(extent: Extent) -> u64 {
+    extent.lba.0 + extent.blocks.0
+}
