@@ -130,6 +130,12 @@ fn all() -> Vec<(&'static str, Packet)> {
     packets
 }
 
+fn named(name: &str) -> Packet {
+    let mut packets = all().into_iter();
+    let found = packets.find(|(given, _)| *given == name);
+    found.expect("a packet of this name").1
+}
+
 /// Those of entries.
 fn entries() -> Vec<(&'static str, Packet)> {
     let extent = Extent::new(Lba(4), Blocks(1));
@@ -290,7 +296,7 @@ fn a_member_executes_the_entries_of_frames() {
 
 #[test]
 fn a_beacon_has_the_bytes_of_the_map() {
-    let beacon = all().swap_remove(2).1;
+    let beacon = named("beacon");
     let golden = "
         52504e31 a8000000 0100 10 0000000000
         1100000000000000
@@ -329,14 +335,14 @@ fn a_write_and_a_command_have_the_bytes_of_the_map() {
         01000000 09 01 0000
         0400000000000000 0100000000000000
         0000000000000000 0000000000000000 0000000000000000";
-    assert_eq!(fields(&all().swap_remove(5).1), bytes(write));
+    assert_eq!(fields(&named("write")), bytes(write));
     let command = "
         52504e31 38020000 0100 20 0000000000
         0500000000000000 1100000000000000 4d00000000000000
         02000000 09 01 0000
         0400000000000000 0100000000000000
         0000000000000000";
-    assert_eq!(fields(&all().swap_remove(12).1), bytes(command));
+    assert_eq!(fields(&named("command_write")), bytes(command));
 }
 
 #[test]
@@ -355,7 +361,7 @@ fn frames_that_are_cut_or_go_on_are_rejected() {
 
 #[test]
 fn headers_that_break_the_protocol_are_rejected() {
-    let good: [u8; 16] = encoded(&all()[1].1)[..16].try_into().expect("a header");
+    let good: [u8; 16] = encoded(&named("ping"))[..16].try_into().expect("a header");
     let with = |place: usize, byte: u8| {
         let mut header = good;
         header[place] = byte;
