@@ -57,6 +57,7 @@ fn check_files(name: &str, text: &str, root: &Path) -> Vec<String> {
 fn tests_in(text: &str) -> Vec<String> {
     let name_of = |line: &str| {
         let line = line.trim();
+        let line = line.strip_prefix("async ").unwrap_or(line);
         let rust = line
             .strip_prefix("fn ")
             .and_then(|rest| rest.split_once('('));

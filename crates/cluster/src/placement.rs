@@ -308,6 +308,7 @@ impl Pool {
     }
 
     /// The pool after nodes were lost and their copies made again.
+    #[must_use]
     pub fn after(&self, lost: &BTreeSet<u32>, restoration: &Restoration) -> Self {
         let mut after = self.clone();
         for volume in &restoration.lost {

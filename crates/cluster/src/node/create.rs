@@ -67,13 +67,11 @@ pub(super) async fn create(shared: &SharedNode, request: NewCluster) -> Result<(
 
 /// An address as people write it.
 pub(super) fn address(text: &str) -> Result<SocketAddr, Fault> {
-    let found = match text.parse::<SocketAddr>() {
-        Ok(address) => Some(address),
-        Err(_) => {
-            let ip = text.parse::<IpAddr>().ok();
-            ip.map(|ip| SocketAddr::new(ip, PORT_DEFAULT))
-        }
+    let with_port_default = || {
+        let ip = text.parse::<IpAddr>().ok();
+        ip.map(|ip| SocketAddr::new(ip, PORT_DEFAULT))
     };
+    let found = text.parse::<SocketAddr>().ok().or_else(with_port_default);
     let is_reachable =
         |it: &SocketAddr| !it.ip().is_unspecified() && (1..=NODE_PORT_MAX).contains(&it.port());
     found.filter(is_reachable).ok_or_else(|| Fault::Address {

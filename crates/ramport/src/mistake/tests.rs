@@ -66,6 +66,7 @@ fn messages_of_mistakes_that_the_program_finds() {
         Mistake::NoTlsKey => [Mistake::NoTlsKey],
         Mistake::TlsHash => [Mistake::TlsHash],
         Mistake::NotAnIqn => [Mistake::NotAnIqn],
+        Mistake::NoNodeName { .. } => [Mistake::NoNodeName { name: "Local Host".to_owned() }],
         Mistake::NumberTwice { .. } => [Mistake::NumberTwice { number: 1 }],
         Mistake::NotOverTcp { .. } => [Mistake::NotOverTcp { portal: "nvme+rdma://192.0.2.1".parse().expect("a portal") }],
         Mistake::WriteFile { .. } => [Mistake::WriteFile { path: "/ramport.toml".into(), source: denied() }],

@@ -11,7 +11,7 @@ use super::{Daemon, query};
 use crate::cli::{ClusterCreateArgs, ClusterVerb, NodeVerb};
 use crate::failure::Failure;
 use crate::mistake::Mistake;
-use crate::output::{self, Tone, paint};
+use crate::output::{self, TextRole, paint};
 use crate::units::bytes;
 
 pub(super) fn run(daemon: &Daemon, verb: &ClusterVerb) -> Result<(), Failure> {
@@ -92,7 +92,7 @@ fn show(daemon: &Daemon, cluster: &ClusterView) -> Result<(), Failure> {
         "another one"
     };
     let mut fields = vec![
-        ("cluster", paint(Tone::Name, &cluster.name)),
+        ("cluster", paint(TextRole::Name, &cluster.name)),
         ("id", cluster.id.clone()),
         ("this node", cluster.this_node.clone()),
         ("nodes", up),
@@ -139,7 +139,7 @@ fn show_node(daemon: &Daemon, node: &NodeView) -> Result<(), Failure> {
         return output::json(node);
     }
     output::fields(&[
-        ("node", paint(Tone::Name, &node.name)),
+        ("node", paint(TextRole::Name, &node.name)),
         ("number", node.number.to_string()),
         ("address", node.address.clone()),
         ("role", role(node).to_owned()),
@@ -164,6 +164,6 @@ fn etcd(node: &NodeView) -> &'static str {
 fn state(node: &NodeView) -> String {
     match node.state {
         NodeState::Up => "up".to_owned(),
-        NodeState::Down => paint(Tone::Warning, "down"),
+        NodeState::Down => paint(TextRole::Warning, "down"),
     }
 }

@@ -55,7 +55,8 @@ md5sum -c /tmp/from
 xfs_io -f -c "reflink from 2m 4096 64k" part
 cmp -n 65536 -i 2097152:4096 from part
 same "$(stat -c %s part)" 69632 "length"
-refused "Invalid argument" xfs_io -c "reflink from 1 0 4096" part
+# xfs_io fails with status 0.
+xfs_io -c "reflink from 1 0 4096" part 2>&1 | grep "Invalid argument"
 [ "$(grep -A 99 ' on /mnt/db ' /proc/self/mountstats | awk '$1 == "CLONE:" { print $2; exit }')" -ge 2 ]
 rm from clone part
 E
