@@ -4,6 +4,7 @@
 mod admit;
 mod create;
 mod join;
+mod messages;
 mod presence;
 mod routes;
 mod shared;

@@ -2,13 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use control::NodeRole;
+use control::{NodeRole, PemIdentity};
 
-use super::create::identity;
-use super::routes::Offer;
+use super::messages::Offer;
 use super::shared::{Active, SharedNode};
 use super::view;
-use crate::certificates::Authority;
+use crate::certificates::{Authority, Subject};
 use crate::etcd::{Txn, TxnOutcome};
 use crate::etcd_program::{client_url, peer_url};
 use crate::fault::Fault;
@@ -151,4 +150,13 @@ pub(super) async fn remove_etcd(active: &Active) -> Result<(), Fault> {
         .filter(|url| *url != near);
     active.etcd.set_endpoints(others.collect());
     Ok(active.etcd.remove_member(member.id).await?)
+}
+
+/// A node's certificate. Its DNS names are those by which the nodes' links know each other.
+pub(super) fn identity(authority: &Authority, node: &NodeRecord) -> Result<PemIdentity, Fault> {
+    let subject = Subject {
+        address: node.address.ip(),
+        names: &[format!("node-{}.ramport.internal", node.number)],
+    };
+    Ok(authority.issue(&subject)?)
 }

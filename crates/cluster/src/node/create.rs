@@ -6,15 +6,16 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use control::{ExternalEtcd, NewCluster, NodeRole, PemIdentity};
+use control::{ExternalEtcd, NewCluster, NodeRole};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
-use super::routes::{ENTER, FORGET, Forget, Nothing, OFFER, Offer, offer};
+use super::admit::identity;
+use super::messages::{ENTER, FORGET, Forget, Nothing, OFFER, Offer, offer};
 use super::shared::SharedNode;
 use super::{PORT_DEFAULT, enter, forget, view};
-use crate::certificates::{Authority, Subject};
+use crate::certificates::Authority;
 use crate::etcd::{Txn, TxnOutcome};
 use crate::etcd_program::{NODE_PORT_MAX, client_url, peer_url};
 use crate::fault::Fault;
@@ -210,15 +211,6 @@ fn memberships(plan: &Plan, offers: &[Offer], program: &str) -> Result<Vec<Membe
         ));
     }
     Ok(memberships)
-}
-
-/// A node's certificate. Its DNS names are those by which the nodes' links know each other.
-pub(super) fn identity(authority: &Authority, node: &NodeRecord) -> Result<PemIdentity, Fault> {
-    let subject = Subject {
-        address: node.address.ip(),
-        names: &[format!("node-{}.ramport.internal", node.number)],
-    };
-    Ok(authority.issue(&subject)?)
 }
 
 /// The places of the nodes that run etcd: the witness and the first ones, an odd number if there

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep};
 use super::admit::{Admission, remove_etcd};
 use super::create::address;
 use super::enter;
-use super::routes::{ADMIT, offer};
+use super::messages::{ADMIT, offer};
 use super::shared::{Active, SharedNode};
 use super::view;
 use crate::etcd::{Txn, TxnOutcome};

@@ -1,53 +1,22 @@
 //! What other daemons may ask of this one, if they hold the token.
 
-use std::net::SocketAddr;
-
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
 use control::ClusterFault;
-use serde::{Deserialize, Serialize};
-use uuid::Uuid;
 
 use super::admit::{Admission, admit};
+use super::messages::{ADMIT, ENTER, FORGET, Forget, Nothing, OFFER, Offer, offer};
 use super::shared::SharedNode;
-use super::{enter, forget, has_etcd};
+use super::{enter, forget};
 use crate::connection::ErrorAnswer;
 use crate::fault::Fault;
 use crate::membership::Membership;
-use crate::name::Name;
 
 /// The longest request.
 const REQUEST_MAX_BYTES: usize = 256 << 10;
-
-/// The paths.
-pub(super) const OFFER: &str = "/v1/offer";
-pub(super) const ENTER: &str = "/v1/enter";
-pub(super) const FORGET: &str = "/v1/forget";
-pub(super) const ADMIT: &str = "/v1/admit";
-
-/// An empty body.
-#[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct Nothing {}
-
-/// What a machine brings to a cluster.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Offer {
-    pub(super) name: Name,
-    pub(super) address: SocketAddr,
-    pub(super) zone: Name,
-    pub(super) memory_bytes: u64,
-    /// Whether etcd is installed.
-    pub(super) has_etcd: bool,
-}
-
-/// The cluster that a machine is to forget.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Forget {
-    pub(super) id: Uuid,
-}
 
 /// All routes.
 pub(super) fn router(shared: SharedNode) -> Router {
@@ -58,18 +27,6 @@ pub(super) fn router(shared: SharedNode) -> Router {
         .route(ADMIT, post(admit_node))
         .layer(DefaultBodyLimit::max(REQUEST_MAX_BYTES))
         .with_state(shared)
-}
-
-/// What this machine brings.
-pub(super) async fn offer(shared: &SharedNode) -> Offer {
-    let own = &shared.own;
-    Offer {
-        name: own.name.clone(),
-        address: own.address,
-        zone: own.zone.clone(),
-        memory_bytes: own.memory_bytes,
-        has_etcd: has_etcd(&own.etcd).await,
-    }
 }
 
 async fn give_offer(State(shared): State<SharedNode>) -> Result<Json<Offer>, Refusal> {

@@ -47,6 +47,26 @@ fn two_nodes_and_a_witness_survive_the_loss_of_a_node() {
     first.wait_for_up(&["n1", "n2", "w"]);
 }
 
+/// Neither the node nor its etcd answers a plain request.
+fn refuse_without_certificate(node: &Machine) {
+    let request = "POST /v1/offer HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}";
+    for port_offset in 0..3 {
+        let place = SocketAddr::new(node.address.ip(), node.address.port() + port_offset);
+        let mut stream = TcpStream::connect(place).expect("connected");
+        stream
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .expect("set");
+        stream.write_all(request.as_bytes()).expect("sent");
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        let answer = String::from_utf8_lossy(&answer);
+        assert!(
+            !answer.contains("200 OK") && !answer.contains("n1"),
+            "{place}: {answer}"
+        );
+    }
+}
+
 #[test]
 fn strangers_reach_neither_nodes_nor_their_etcd() {
     if !is_there() {
@@ -70,22 +90,7 @@ fn strangers_reach_neither_nodes_nor_their_etcd() {
         .create(wish(&[&node, &stranger]))
         .expect_err("refused");
     assert_eq!(other.kind, ErrorKind::Unavailable, "{other}");
-    let request = "POST /v1/offer HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}";
-    for port_offset in 0..3 {
-        let place = SocketAddr::new(node.address.ip(), node.address.port() + port_offset);
-        let mut stream = TcpStream::connect(place).expect("connected");
-        stream
-            .set_read_timeout(Some(Duration::from_secs(10)))
-            .expect("set");
-        stream.write_all(request.as_bytes()).expect("sent");
-        let mut answer = Vec::new();
-        let _ = stream.read_to_end(&mut answer);
-        let answer = String::from_utf8_lossy(&answer);
-        assert!(
-            !answer.contains("200 OK") && !answer.contains("n1"),
-            "{place}: {answer}"
-        );
-    }
+    refuse_without_certificate(&node);
     let issuer = TestIssuer::new();
     let url: EtcdUrl = node.control().show().expect("shown").etcd[0]
         .parse()

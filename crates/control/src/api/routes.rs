@@ -117,6 +117,16 @@ fn routes() -> OpenApiRouter<Engine> {
         .routes(routes!(get_referral, add_referral, remove_referral))
         .routes(routes!(tokens::list_tokens))
         .routes(routes!(tokens::create_token, tokens::remove_token))
+        .merge(cluster_routes())
+        .routes(routes!(list_sessions))
+        .routes(routes!(get_session, end_session))
+        .routes(routes!(get_top))
+        .routes(routes!(get_openapi))
+        .routes(routes!(get_metrics))
+}
+
+fn cluster_routes() -> OpenApiRouter<Engine> {
+    OpenApiRouter::new()
         .routes(routes!(
             cluster::get_cluster,
             cluster::create_cluster,
@@ -125,11 +135,6 @@ fn routes() -> OpenApiRouter<Engine> {
         .routes(routes!(cluster::join_cluster))
         .routes(routes!(cluster::list_nodes))
         .routes(routes!(cluster::get_node))
-        .routes(routes!(list_sessions))
-        .routes(routes!(get_session, end_session))
-        .routes(routes!(get_top))
-        .routes(routes!(get_openapi))
-        .routes(routes!(get_metrics))
 }
 
 #[derive(OpenApi)]

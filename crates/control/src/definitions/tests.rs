@@ -373,7 +373,10 @@ fn invalid_values_of_shares_are_refused_with_a_hint() {
             "[shares.db]\nkind = \"dir\"\npath = \"/srv\"\nfiles_max = 5",
             "for kind ramfs",
         ),
-        ("[shares.db]\nclients = [\"host\"]", "is not an IP address"),
+        (
+            "[shares.db]\nclients = [\"*.lan\"]",
+            "is a pattern of names",
+        ),
         ("[shares.db]\noptions = \"rw,krb5\"", "use rw, ro, sync"),
         ("[shares.\"..\"]", "choose another"),
     ] {

@@ -81,6 +81,18 @@ impl Drop for Machine {
     }
 }
 
+fn leave_and_join_again(machines: &[Machine]) {
+    let told = machines[2].daemon.mistake(&["cluster", "leave"]);
+    assert!(told.contains("--force"), "{told}");
+    machines[2].daemon.ok(&["cluster", "leave", "--force"]);
+    let nodes = machines[0].daemon.json(&["node", "ls"]);
+    assert_eq!(nodes.as_array().map(Vec::len), Some(2), "{nodes}");
+    machines[2]
+        .daemon
+        .ok(&["cluster", "join", &machines[0].address]);
+    machines[1].wait_for("n3", "up");
+}
+
 #[test]
 fn three_daemons_become_a_cluster_and_a_killed_one_is_seen_and_returns() {
     if Command::new("etcd").arg("--version").output().is_err() {
@@ -137,15 +149,7 @@ fn three_daemons_become_a_cluster_and_a_killed_one_is_seen_and_returns() {
     machines[1].daemon.kill_and_restart();
     machines[1].wait_for("n2", "up");
 
-    let told = machines[2].daemon.mistake(&["cluster", "leave"]);
-    assert!(told.contains("--force"), "{told}");
-    machines[2].daemon.ok(&["cluster", "leave", "--force"]);
-    let nodes = machines[0].daemon.json(&["node", "ls"]);
-    assert_eq!(nodes.as_array().map(Vec::len), Some(2), "{nodes}");
-    machines[2]
-        .daemon
-        .ok(&["cluster", "join", &machines[0].address]);
-    machines[1].wait_for("n3", "up");
+    leave_and_join_again(&machines);
 }
 
 #[test]
