@@ -131,7 +131,7 @@ fn a_portal_says_what_carries_it_and_changes_that() {
     let line: Vec<_> = line.expect("it is listed").split_whitespace().collect();
     assert_eq!(
         line[1..],
-        ["soft", "not", "required", "0", "open"],
+        ["rdma", "24901", "soft", "not", "required", "0", "open"],
         "{list}"
     );
     let tree = daemon.ok(&["ls"]);
