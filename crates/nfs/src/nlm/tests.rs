@@ -304,7 +304,7 @@ fn a_bounded_number_of_clients_is_noted() {
     setup.server.exports[0].outlives_restart = true;
     let file = setup.create(b"file", 0o644);
     let own = lock(&file, 1, (0, 10));
-    for number in 0..300_u32 {
+    for number in 0..2_100_u32 {
         setup.server.client = std::net::IpAddr::from((0x0a00_0000 + number).to_be_bytes());
         assert_eq!(setup.locked(LOCK, lock_call(0, 1, &own)), 0);
         assert_eq!(setup.locked(UNLOCK, cookie().raw(&own.0)), 0);
