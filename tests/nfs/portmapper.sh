@@ -65,7 +65,7 @@ showmount --no-headers -e 127.0.0.1 > "$WORK/out"
 [ "$(tr -s ' ' < "$WORK/out")" = "/db 127.0.0.1" ] || fail "exports: $(cat "$WORK/out")"
 "$RAMPORT" portal ls > "$WORK/out"
 expect "udp 20490" "$WORK/out"
-ramport portal rm nfs+udp://0.0.0.0:20490
+ramport portal rm nfs+udp://0.0.0.0:20490 --force
 registers "" 5
 ramport portal create nfs://0.0.0.0:20490
 registers "$ALL" 5
