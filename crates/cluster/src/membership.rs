@@ -29,7 +29,7 @@ pub(crate) struct Membership {
     /// The private key of the cluster's issuer.
     pub(crate) authority_key: Secret,
     pub(crate) identity: PemIdentity,
-    /// Whether the node has seen its cluster in etcd. Before that it can be told to forget the
+    /// Whether the node has seen its cluster in etcd. Before that it can be asked to forget the
     /// cluster.
     pub(crate) is_established: bool,
 }

@@ -21,7 +21,7 @@ const BACK_OFF_MIN: Duration = Duration::from_millis(200);
 const BACK_OFF_MAX: Duration = Duration::from_secs(30);
 /// After so long the program counts as one that runs.
 const RUNS: Duration = Duration::from_secs(60);
-/// How long the program may take to end when it is told to.
+/// How long the program may take to end after SIGTERM.
 const END_LIMIT: Duration = Duration::from_secs(5);
 /// The longest line that is kept of what the program writes.
 const LINE_MAX_BYTES: usize = 1 << 10;

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use crate::errors::of_host;
 use crate::system_call::handle::generation;
 
-/// How files of a file system that had the same number are told apart.
+/// How files of a file system that had the same number are distinguished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Generations {
     /// By the file system's own handles.

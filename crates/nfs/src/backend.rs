@@ -69,7 +69,7 @@ pub trait Backend {
     fn settle_records(&mut self);
 
     /// Charges [`WaitingCall::BYTES_MAX`] for calls of the connection that wait, when the first one
-    /// comes. Returns whether that is charged. If not, clients are told to try later.
+    /// comes. Returns whether that is charged. If not, the status asks clients to retry later.
     fn charge_waiting(&mut self) -> bool;
 
     /// Has a call executed by a thread that may wait, which calls [`WaitingCall::execute`]. Then

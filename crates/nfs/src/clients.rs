@@ -90,7 +90,7 @@ pub struct Clients {
     /// Files with opens.
     files: BTreeMap<FileKey, FileState>,
     reclaims: Reclaims,
-    /// Clients of NLM that are told of a restart.
+    /// Clients of NLM to notify of a restart.
     hosts: LockHosts,
     /// No lease expires before this.
     next_expiry: Option<Instant>,

@@ -14,9 +14,9 @@
 //! - [`WaitingCall`], [`Answer`] — a call whose tree waits for storage, and its end;
 //! - [`ReplyCache`] — replies to calls that must not be executed twice;
 //! - [`Clients`] — what clients hold: sessions, opens, locks;
-//! - [`Grant`] — what a client is told that has waited for a lock;
-//! - [`LockHost`], [`RestartNotice`] — a client that is told of a restart, and what it is told;
-//! - [`Registration`] — what the portmapper of the machine is told;
+//! - [`Grant`] — the callback to a client whose lock was granted after a wait;
+//! - [`LockHost`], [`RestartNotice`] — a client to notify of a restart, and the notification;
+//! - [`Registration`] — registration with the machine's portmapper;
 //! - [`Procedure`], [`Completed`] — what is counted.
 //!
 //! Inside, from the stream to the tree: `rpc` (record marking, calls, credentials, replies), `xdr`

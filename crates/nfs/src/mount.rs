@@ -135,8 +135,8 @@ fn exports<B: Backend>(context: &mut Context<'_, B>, out: &mut Writer<'_>) {
     out.bool(false);
 }
 
-/// A list needs no handle, so whoever can use the address of a client has it sent there: over UDP
-/// it is short.
+/// A list needs no handle, so anyone who can forge the address of a client can have it sent there:
+/// over UDP it is short.
 fn list_bytes_max<B: Backend>(context: &Context<'_, B>) -> usize {
     LIST_BYTES_MAX.min(context.backend.transfer_bytes_max() / 8)
 }

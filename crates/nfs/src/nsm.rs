@@ -1,5 +1,5 @@
-//! NSM version 1: what clients with locks are told when this server has restarted. What a client
-//! says of its own restart is executed with the procedures of NLM.
+//! NSM version 1: notifications of clients with locks after a restart of this server. The
+//! notification of a client's own restart is executed with the procedures of NLM.
 //!
 //! Read first: X/Open's "Protocols for Interworking: XNFS", chapter 11.
 
@@ -58,9 +58,9 @@ impl RestartNotice {
         bytes
     }
 
-    /// Whether a record, one fragment with its header, says that the client was told by the call
+    /// Whether a record, one fragment with its header, is the client's acceptance of the call
     /// with this `xid`.
-    pub fn is_told(xid: u32, record: &[u8]) -> bool {
+    pub fn is_accepted(xid: u32, record: &[u8]) -> bool {
         let header = record.get(4..).map(Reader::new);
         let header = header.and_then(|mut reader| reader.view::<AcceptedHeader>().ok().copied());
         header.is_some_and(|header| header.is_success(xid))
@@ -88,10 +88,10 @@ mod tests {
         assert_eq!(notice.call(9), golden.concat());
         let reply = [&[0x80, 0, 0, 24, 0, 0, 0, 9, 0, 0, 0, 1][..], &[0; 16]].concat();
         assert_eq!(reply.len(), RestartNotice::REPLY_BYTES_MAX);
-        assert!(RestartNotice::is_told(9, &reply));
-        assert!(!RestartNotice::is_told(8, &reply));
-        assert!(!RestartNotice::is_told(9, &reply[..27]));
+        assert!(RestartNotice::is_accepted(9, &reply));
+        assert!(!RestartNotice::is_accepted(8, &reply));
+        assert!(!RestartNotice::is_accepted(9, &reply[..27]));
         let denied = [&reply[..27], &[1]].concat();
-        assert!(!RestartNotice::is_told(9, &denied));
+        assert!(!RestartNotice::is_accepted(9, &denied));
     }
 }

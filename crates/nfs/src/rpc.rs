@@ -103,7 +103,7 @@ const VERSION_4: u32 = 4;
 /// NLM (RFC 1813 section 6).
 pub(crate) const LOCK_PROGRAM: u32 = 100_021;
 pub(crate) const LOCK_VERSION: u32 = 4;
-/// NSM: what clients are told, and tell, after a restart.
+/// NSM: notifications of restarts, in both directions.
 pub(crate) const STATUS_PROGRAM: u32 = 100_024;
 pub(crate) const STATUS_VERSION: u32 = 1;
 /// The longest credential or verifier in bytes (opaque_auth, section 8.2).

@@ -154,7 +154,8 @@ impl Waiting {
         self.calls == 0 && self.replies.is_empty()
     }
 
-    /// Passes a call on. If the program cannot take it now, the client is told to try later.
+    /// Passes a call on. If the program cannot take it now, the status asks the client to retry
+    /// later.
     pub(crate) fn begin<B: Backend>(
         &mut self,
         record: Vec<u8>,

@@ -84,7 +84,7 @@ fn once(client: &Client, path: &str, form: Form, args: &TopArgs) -> Result<(), F
     output::table(&head, &numbers, rows)
 }
 
-/// What the screen is told.
+/// Input of the screen.
 enum Update {
     Figures(Box<TopView>),
     /// Figures stop coming: the reason, if it is an error.

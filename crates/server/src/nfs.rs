@@ -189,7 +189,7 @@ pub(crate) struct Noted {
     pub(crate) hosts: Vec<LockHost>,
 }
 
-/// What clients of NFS hold, and the signal that some are to be told of locks.
+/// What clients of NFS hold, and the signal that locks were granted to waiting clients.
 pub(crate) struct NfsClients {
     clients: Mutex<Clients>,
     /// There are grants, records to be saved, or the end has come.
@@ -221,7 +221,8 @@ impl NfsClients {
         }
     }
 
-    /// Waits for locks that clients are to be told of, at most until an instant. `None` at the end.
+    /// Waits for granted locks of which clients have to be notified, at most until an instant.
+    /// `None` at the end.
     pub(crate) fn wait_for_grants(&self, until: Option<Instant>) -> Option<Vec<Grant>> {
         let mut clients = lock(&self.clients);
         loop {
@@ -296,7 +297,7 @@ impl NfsClients {
         );
     }
 
-    /// Keeps what is about grants that clients have still to be told of.
+    /// Keeps grants of which clients have still to be notified.
     pub(crate) fn retain_pending<T>(&self, jobs: &mut VecDeque<T>, grant: impl Fn(&T) -> &Grant) {
         let clients = lock(&self.clients);
         jobs.retain(|job| clients.is_pending(grant(job)));

@@ -85,7 +85,7 @@ pub(crate) struct Cache {
     pub(crate) quota: usize,
     /// How many background writes are in flight.
     pub(crate) cleaning: usize,
-    /// Whether the backing was told that there are dirty frames to be cleaned.
+    /// Whether the backing was notified that dirty frames are to be cleaned.
     pub(crate) is_cleaner_awake: bool,
 }
 

@@ -122,7 +122,7 @@ enum Stage {
     Closing,
 }
 
-/// Whether the host was told that the target ends its service.
+/// Whether the host was notified that the target shuts down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shutdown {
     Untold,
@@ -508,7 +508,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether a draining runtime may close the connection. The host is told first.
+    /// Whether a draining runtime may close the connection. The host is notified first.
     pub(crate) fn may_close(&mut self) -> bool {
         if self.stage == Stage::Ready && self.shutdown == Shutdown::Untold {
             self.shutdown = Shutdown::Told;

@@ -237,7 +237,7 @@ impl Slot {
         self.is_known.then_some(kind(self.operation))
     }
 
-    /// What the volume is told before anything moves.
+    /// The announcement to the volume before any data move.
     pub(super) fn intent<'a>(&self, extents: &'a [Extent]) -> Intent<'a> {
         let blocks: u64 = extents.iter().map(|extent| extent.blocks.0).sum();
         Intent {

@@ -244,7 +244,8 @@ async fn enter_all(shared: &SharedNode, memberships: &[Membership]) -> Result<()
             Ok(entered.map(drop)?)
         });
     }
-    // All of them end before an error is returned, so that none enters after it was told to forget.
+    // All of them end before an error is returned, so that no machine enters the cluster after it
+    // was asked to forget it.
     let mut entered = Ok(());
     while let Some(done) = asked.join_next().await {
         entered = entered.and(done.expect("asking does not panic"));

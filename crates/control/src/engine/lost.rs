@@ -65,7 +65,7 @@ impl LostContents {
 }
 
 /// Logs which shares are empty after a restart. They are served at once: the handles that clients
-/// have of lost files are stale, so every program is told.
+/// have of lost files are stale, so every program is notified.
 pub(super) fn log_shares(lost: &BTreeSet<ShareName>) {
     if !lost.is_empty() {
         tracing::warn!(

@@ -92,7 +92,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Compares what members of a mirror hold while hosts use it, and repairs differences if told
+    /// Compares what members of a mirror hold while hosts use it, and repairs differences if asked
     /// to.
     pub fn scrub_volume(
         &self,

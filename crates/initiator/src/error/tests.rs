@@ -1,4 +1,4 @@
-//! What people are told by the errors of this crate, and of the protocols' hosts that it reports.
+//! Messages of the errors of this crate, and of the protocols' hosts that it reports.
 
 use std::net::{IpAddr, Ipv4Addr};
 

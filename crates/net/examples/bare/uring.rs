@@ -55,7 +55,8 @@ pub fn run(socket: &TcpStream, mut end: End<'_>, idle: Idle) -> io::Result<()> {
                 .build()
                 .user_data(SEND);
             // SAFETY: the end's buffer outlives the request, since this function waits for it, and
-            // the end does not touch what it gave out before it is told that it was sent.
+            // the end does not touch what it gave out before the completion reports that it was
+            // sent.
             unsafe { ring.submission().push(&entry) }.expect("the queue has room for two");
             sending = true;
         }

@@ -166,7 +166,8 @@ fn idle_reactors_pass_at_once() {
     }
 }
 
-/// A thread that drives connections beside the reactors, and stays in a turn as long as it is told.
+/// A thread that drives connections beside the reactors, and stays in a turn until the test ends
+/// it.
 struct Driver(Mailbox<()>);
 
 impl ExternalDriver for Driver {

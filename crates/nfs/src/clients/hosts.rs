@@ -1,5 +1,5 @@
-//! Clients of NLM that may hold locks of files that outlive the program: they are told of its
-//! restart, and lock again in the grace period.
+//! Clients of NLM that may hold locks of files that outlive the program: they are notified of its
+//! restart, and reclaim the locks in the grace period.
 //!
 //! ```text
 //!          LOCK                    restart                    the grace period is over
@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A client stays noted when it has released its last lock, because it will likely lock again and
-//! each change has to be saved first. It is then told of a restart that does not concern it.
+//! each change has to be saved first. It may therefore be notified although it holds no lock.
 //!
 //! Read first: X/Open's "Protocols for Interworking: XNFS", chapter 11 (NSM).
 

@@ -219,7 +219,7 @@ impl Clients {
         !self.fresh_grants.is_empty()
     }
 
-    /// A lock that a client has to be told of, once.
+    /// A granted lock, returned once, of which the client has to be notified.
     pub fn next_grant(&mut self) -> Option<Grant> {
         loop {
             let id = self.fresh_grants.pop_front()?;
@@ -229,7 +229,7 @@ impl Clients {
         }
     }
 
-    /// Whether the client has still to be told.
+    /// Whether the client has still to be notified.
     pub fn is_pending(&self, grant: &Grant) -> bool {
         self.grants.contains_key(&grant.id)
     }

@@ -96,7 +96,7 @@ impl TestServer {
         self.answers.push_back(answer);
     }
 
-    /// A lock that the client is to be told of.
+    /// A granted lock of which the client has to be notified.
     pub fn next_grant(&mut self) -> Option<Grant> {
         self.clients.next_grant()
     }

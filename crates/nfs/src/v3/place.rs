@@ -69,7 +69,7 @@ impl<B: Backend> Context<'_, B> {
         let second = second?;
         let is_same = first?.export == second.export;
         if !is_same {
-            // An export that the client may not use is not told apart by another status.
+            // The status does not reveal an export that the client may not use.
             self.open(Ok(second))?;
         }
         let place = self.open(first)?;

@@ -90,7 +90,7 @@ pub(crate) struct Stopped {
 pub(crate) enum Resumption {
     /// Its operations are executed.
     Execute,
-    /// It cannot be executed now: the client is told to try later.
+    /// It cannot be executed now: the status asks the client to retry later.
     Refuse,
 }
 
@@ -508,7 +508,7 @@ impl<B: Backend> Compound<'_, B> {
             if operation == Operation::Owned(OwnedOperation::SetClientId)
                 && status == Status4::ClientIdInUse
             {
-                // clientaddr4 of the other client is not told.
+                // clientaddr4 of the other client is not disclosed.
                 out.u64(0);
             }
         }

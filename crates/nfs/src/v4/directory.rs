@@ -123,7 +123,7 @@ impl<B: Backend> Compound<'_, B> {
     }
 }
 
-/// The status of an operation on a directory. A symbolic link is told apart from other files.
+/// The status of an operation on a directory. A symbolic link has a status of its own.
 fn not_directory(place: &Place<'_>, status: Status4) -> Status4 {
     let is_link = || {
         place

@@ -266,7 +266,7 @@ impl State {
         }
     }
 
-    /// Ends everything. Returns what commands that wait are told.
+    /// Ends everything. Returns the results of waiting commands.
     pub fn close(&mut self) -> Vec<Completion> {
         self.is_closed = true;
         self.member = None;
@@ -350,7 +350,7 @@ fn piece_bytes(body: &Body<Contents>) -> u64 {
     }
 }
 
-/// What another node and a host are told of a write.
+/// The result of a write, as the host and a forwarding node get it.
 fn outcome(reply: &HostReply<Contents>) -> Result<(), Failure> {
     let HostReply::Refused(refusal) = reply else {
         return Ok(());

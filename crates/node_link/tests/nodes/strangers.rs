@@ -35,7 +35,7 @@ fn bytes_that_are_no_greeting_end_a_connection() {
 }
 
 #[test]
-fn without_certificates_whoever_claims_to_be_a_node_writes() {
+fn without_certificates_anyone_can_write_as_a_node() {
     let cluster = Cluster::start();
     cluster.await_copies(0, 3);
     let mut stream = connect(&cluster);

@@ -89,7 +89,7 @@ enum State {
     Verdict(Transaction, Answer),
     /// The controller's response was sent.
     Success2(Transaction),
-    /// The host is to be told that it failed.
+    /// The host has to be notified of the failure.
     Failure {
         transaction: u16,
         reason: FailureReason,

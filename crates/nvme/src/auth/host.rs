@@ -128,7 +128,7 @@ impl HostAuth {
         self.credentials.controller_secret.is_some()
     }
 
-    /// Whether it has failed, and the controller was told so.
+    /// Whether it has failed, and the controller was notified.
     pub fn is_failed(&self) -> bool {
         matches!(self.state, State::Failed(_))
     }

@@ -85,7 +85,7 @@ impl Authenticator {
     /// controller rejected it.
     pub fn handle_outcome(&mut self, outcome: &Outcome, buffer: &[u8]) -> Result<(), Status> {
         if self.auth.is_failed() {
-            // It only told the controller so.
+            // The message was only the notification of the controller.
             return Ok(());
         }
         if !outcome.status.is_success() {

@@ -1,4 +1,4 @@
-//! What people are told by the errors of the program itself.
+//! Messages of the errors of the program itself.
 
 use std::net::SocketAddr;
 use std::os::unix::process::ExitStatusExt;

@@ -30,7 +30,7 @@ impl Setting {
         Self { daemon, script }
     }
 
-    /// What a shell is told before a person types.
+    /// Input of a shell before a person types.
     fn prologue(&self) -> String {
         let program = PathBuf::from(env!("CARGO_BIN_EXE_ramport"));
         let folder = program.parent().expect("a folder").display();

@@ -16,7 +16,7 @@ const START_TIME: Duration = Duration::from_secs(30);
 pub(crate) struct Daemon {
     pub(crate) child: Child,
     pub(crate) folder: PathBuf,
-    /// What `serve` is told beside what all daemons are.
+    /// Arguments of `serve` beside those of all daemons.
     more: Vec<String>,
 }
 
@@ -170,7 +170,7 @@ impl Daemon {
         value.parse().expect("a number")
     }
 
-    /// What a mistake is told.
+    /// The message of a mistake.
     pub(crate) fn mistake(&self, args: &[&str]) -> String {
         mistake(&self.run(args), args)
     }

@@ -42,7 +42,8 @@ const FILE_BYTES_MAX: usize = 64 + (Clients::RECORDS_MAX + LockHost::HOSTS_MAX) 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Notes {
     noted: Noted,
-    /// What clients of NLM are told of the present start: see [`RestartNotice::new`].
+    /// The state number of the present start in notifications to clients of NLM: see
+    /// [`RestartNotice::new`].
     state: u32,
 }
 

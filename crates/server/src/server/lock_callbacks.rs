@@ -72,7 +72,7 @@ fn serve(clients: &NfsClients, portmapper_port: u16) {
             Ok(is_accepted) => clients.end_grant(&job.grant, is_accepted),
             Err(error) => {
                 let (client, tries) = (job.grant.client(), job.tries + 1);
-                tracing::debug!(%client, tries, %error, "a client was not told of a lock that it waits for");
+                tracing::debug!(%client, tries, %error, "could not notify a client that its lock was granted");
                 if tries == TRIES_MAX {
                     tracing::warn!(%client, "released a lock that a client has waited for: it does not answer");
                     clients.end_grant(&job.grant, false);

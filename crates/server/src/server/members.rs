@@ -111,7 +111,7 @@ impl Server {
     }
 
     /// Compares what members of a mirror in sync hold while hosts use it, and repairs differences
-    /// if told to.
+    /// if requested.
     ///
     /// # Errors
     /// If the volume is no mirror, or no member can be read at some place.

@@ -1,6 +1,6 @@
-//! Tells clients of NLM that the server has restarted, so that they lock again (SM_NOTIFY). Clients
-//! are called one after the other, each call takes a bounded time, and one that does not answer is
-//! called again for a while.
+//! Notifies clients of NLM that the server has restarted, so that they reclaim their locks
+//! (SM_NOTIFY). Clients are called one after the other. Each call takes a bounded time, and a
+//! client that does not answer is called again, up to [`ROUNDS_MAX`] times.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,8 +16,8 @@ use crate::nfs::NfsClients;
 
 /// How long a round waits for the next one.
 const RETRY_AFTER: Duration = Duration::from_secs(10);
-/// How often a client is called: as long as Linux's sm-notify tries, 15 minutes. After the grace
-/// period its locks are lost, but it learns that.
+/// How often a client is called: for 15 minutes, as Linux's sm-notify does. After the grace period
+/// the client's locks are lost; the notification then lets the client find that out.
 const ROUNDS_MAX: u32 = 90;
 
 /// Sends notices in a thread of their own, which ends when all were sent or the clients' state is
@@ -27,7 +27,7 @@ pub(super) fn send(notices: Vec<RestartNotice>, clients: Arc<NfsClients>) {
         .name("restart-notices".to_owned())
         .spawn(move || serve(notices, &clients, (PORTMAPPER_PORT, RETRY_AFTER)));
     if let Err(error) = started {
-        tracing::error!(%error, "clients of NFS version 3 are not told of the restart and lose their locks");
+        tracing::error!(%error, "could not notify clients of NFS version 3 of the restart: they lose their locks");
     }
 }
 
@@ -42,10 +42,10 @@ fn serve(notices: Vec<RestartNotice>, clients: &NfsClients, (port, retry): (u16,
                 return;
             };
             let client = notice.client();
-            match tell(&notice, port) {
-                Ok(()) => tracing::debug!(%client, "a client was told of the restart"),
+            match notify(&notice, port) {
+                Ok(()) => tracing::debug!(%client, "notified a client of the restart"),
                 Err(error) => {
-                    tracing::debug!(%client, round, %error, "a client was not told of the restart");
+                    tracing::debug!(%client, round, %error, "could not notify a client of the restart");
                     left.push_back(notice);
                 }
             }
@@ -56,11 +56,11 @@ fn serve(notices: Vec<RestartNotice>, clients: &NfsClients, (port, retry): (u16,
     }
     for notice in left {
         let client = notice.client();
-        tracing::warn!(%client, "a client with locks of NFS version 3 does not answer: it was not told of the restart, and its locks are lost");
+        tracing::warn!(%client, "a client with locks of NFS version 3 did not answer the notification of the restart: its locks are lost");
     }
 }
 
-fn tell(notice: &RestartNotice, portmapper_port: u16) -> io::Result<()> {
+fn notify(notice: &RestartNotice, portmapper_port: u16) -> io::Result<()> {
     /// There is one call on each connection.
     const XID: u32 = 1;
     let invalid = |what| io::Error::new(io::ErrorKind::InvalidData, what);
@@ -71,7 +71,7 @@ fn tell(notice: &RestartNotice, portmapper_port: u16) -> io::Result<()> {
         .ok_or_else(|| invalid("its portmapper knows no status monitor"))?;
     let monitor = SocketAddr::new(client, port.get());
     let reply = exchange(monitor, local, &notice.call(XID))?;
-    if RestartNotice::is_told(XID, &reply) {
+    if RestartNotice::is_accepted(XID, &reply) {
         Ok(())
     } else {
         Err(invalid("its status monitor replies with something else"))
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_is_told_at_the_port_of_its_monitor_and_again_if_it_does_not_answer() {
+    fn a_client_is_accepted_at_the_port_of_its_monitor_and_again_if_it_does_not_answer() {
         let clients = NfsClients::new(1);
         let (port, called) = client(2);
         serve(vec![notice()], &clients, (port, Duration::from_millis(1)));

@@ -28,7 +28,7 @@ impl Answer {
 }
 
 impl Raw {
-    /// After ICReq and Connect as HOST, which is told to authenticate.
+    /// After ICReq and Connect as HOST, whose response requires authentication.
     pub(super) fn connected(portal: &PortalDefinition) -> Self {
         let mut raw = Self::plain(portal.address);
         let (status, dw0) = raw.connect(NQN, HOST);

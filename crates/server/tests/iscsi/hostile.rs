@@ -17,7 +17,7 @@ const REJECT: u8 = 0x3F;
 const DATA_DIGEST: u8 = 0x02;
 const DIGESTS: &str = "HeaderDigest=CRC32C\0DataDigest=CRC32C\0";
 
-/// Writes, reads and compares until it is told to end; how long each round took.
+/// Writes, reads and compares until it is stopped; how long each round took.
 fn verify(queue: &mut Queue, rounds: &AtomicUsize, ends: &AtomicBool) -> Vec<Duration> {
     let mut times = Vec::new();
     while !ends.load(Ordering::Relaxed) {

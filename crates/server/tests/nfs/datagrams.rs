@@ -137,7 +137,7 @@ fn a_share_is_used_over_udp_beside_tcp() {
 }
 
 #[test]
-fn whoever_may_use_no_share_is_told_so_in_few_bytes() {
+fn an_address_without_a_share_gets_a_short_rejection() {
     let it = Fixture::new(256 * MIB);
     it.change("db", |share| {
         share.clients = vec!["127.0.0.1".parse().expect("a client")];

@@ -269,7 +269,7 @@ fn locks_of_version_3_in_a_directory_are_reclaimed_after_a_restart() {
     let mut caller = Caller::new(&it);
     assert_eq!(caller.lock(0, &lock), NLM_GRACE, "it is to be reclaimed");
     assert_eq!(caller.nlm(LOCK, &reclaim(&lock)), GRANTED);
-    // The state that the client is told of is another one after each start.
+    // Each start notifies the client with a new state number.
     let state = || {
         let noted = fs::read_to_string(&records).expect("clients are noted");
         let line = noted.lines().nth(1).expect("the state").to_owned();

@@ -385,7 +385,7 @@ fn a_cache_that_is_added_to_a_volume_without_one_is_written_durably() {
     assert_eq!(counts(&cache).dirty_bytes, 0);
 }
 
-/// Hosts were told of no write cache when the mirror was one of memory.
+/// No write cache was advertised to hosts when the mirror was one of memory.
 #[test]
 fn a_cache_that_replaces_a_member_of_a_mirror_of_memory_is_written_durably() {
     let fixture = Fixture::ram();

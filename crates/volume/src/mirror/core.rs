@@ -23,8 +23,8 @@ pub(super) struct Core {
     pub(super) members: Members,
     pub(super) standings: Arc<Standings>,
     pub(super) engine: Engine,
-    /// A member has a write cache of which hosts were not told, so each change of theirs is made
-    /// durable.
+    /// A member has a write cache that was not advertised to hosts, so each change of theirs is
+    /// made durable.
     pub(super) is_durable: AtomicBool,
     pub(super) platform: Platform,
     /// Bytes per second that are copied to members at most; 0 for no limit.

@@ -365,7 +365,7 @@ impl Client {
     }
 }
 
-/// Completes what late members have to do, in any order, until told to stop; one of `fails_of`
+/// Completes what late members have to do, in any order, until stopped; one of `fails_of`
 /// fails if that is not 0.
 fn complete(fixture: &Fixture, random: &mut Random, fails_of: &AtomicU32, is_over: &AtomicBool) {
     while !is_over.load(Ordering::Acquire) {

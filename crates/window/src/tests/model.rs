@@ -46,10 +46,10 @@ pub(super) struct Sectors {
     pub(super) lost: Vec<Vec<(u64, u64)>>,
     /// The last version of each sector whose write failed and that stays in the cache.
     pub(super) unwritten: Vec<u64>,
-    /// The last version of each sector that a command was told to be in the cache.
+    /// The last version of each sector that a completed command has put into the cache.
     pub(super) acknowledged: Vec<u64>,
-    /// The last version of each sector that commands were told to survive a kill of this process,
-    /// and a power cut.
+    /// The last version of each sector that completed commands guarantee to survive a kill of this
+    /// process, and a power cut.
     promised: Vec<Promise>,
     /// Whether the window has said that there is something to clean.
     pub(super) is_cleaner_awake: bool,
@@ -225,8 +225,8 @@ impl Sectors {
         }
     }
 
-    /// A command was told that this version of a sector is on the device, and whether it is stable
-    /// there.
+    /// A completed command guarantees that this version of a sector is on the device, and whether
+    /// it is stable there.
     pub(super) fn promise(&mut self, sector: usize, version: u64, is_stable: bool) {
         let promise = &mut self.promised[sector];
         promise.kill = promise.kill.max(version);
@@ -235,8 +235,8 @@ impl Sectors {
         }
     }
 
-    /// A crash now leaves what commands were told, unless a failure of the device has taken it
-    /// since.
+    /// A crash now leaves what completed commands guarantee, unless a failure of the device has
+    /// taken it since.
     pub(super) fn check_crash(&self) {
         let cells = self.stored.iter().zip(&self.stable);
         for (sector, ((stored, stable), promise)) in cells.zip(&self.promised).enumerate() {

@@ -161,8 +161,8 @@ impl Play {
         }
     }
 
-    /// Starts background writes. If there is something to write, the device was told before, except
-    /// while commands hold what is dirty.
+    /// Starts background writes. If there is something to write, the device was notified before,
+    /// except while commands hold what is dirty.
     fn clean(&mut self, frames: usize) {
         let is_idle = self.commands.is_empty() && self.disk.requests().is_empty();
         let has_dirty = self.window.clean(usize::MAX, frames);

@@ -1,4 +1,4 @@
-//! What people are told by the errors of this crate.
+//! Messages of the errors of this crate.
 
 use std::io;
 use std::net::SocketAddr;

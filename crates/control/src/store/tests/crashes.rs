@@ -80,7 +80,7 @@ fn path() -> PathBuf {
     "/srv/state".into()
 }
 
-/// A daemon's part in a state, and what it was told.
+/// A daemon's part in a state, and what was acknowledged to it.
 struct Daemon<'a> {
     files: &'a SimFiles,
     store: Option<Store<&'a SimFiles>>,

@@ -101,7 +101,7 @@ const CONTROLLER_STATES: [(usize, Option<MessageKind>); 5] = [
 #[expect(clippy::match_same_arms, reason = "a table in the order of the checks")]
 fn fate_at_controller(due: Option<MessageKind>, kind: MessageKind, damage: Damage) -> Fate {
     match (damage, kind) {
-        // What it is cannot be told.
+        // The message cannot be identified.
         (Damage::NoHeader, _) => Rejected(IncorrectPayload),
         (_, MessageKind::Failure2) => Ended,
         _ if due != Some(kind) => Rejected(IncorrectMessage),

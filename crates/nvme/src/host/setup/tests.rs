@@ -11,7 +11,7 @@ use crate::wire::auth::{AuthenticationSqe, FailureReason};
 use crate::wire::fabrics::{ConnectData, ConnectSqe, NqnField, VERSION_2_0};
 use crate::wire::identify::LbaFormat;
 
-/// A controller that answers as told.
+/// A controller with prepared answers.
 struct Controller {
     id: IdentifyController,
     limits: IdentifyNvmController,

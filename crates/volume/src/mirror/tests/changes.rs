@@ -37,7 +37,7 @@ fn a_scrub_reports_and_repairs_what_differs_while_hosts_write() {
     for fixture in Fixture::pairs() {
         let differing = [3, 200, 300, 3 * REGION];
         for lba in differing {
-            // The other member is not told.
+            // The other member is not notified.
             let extent = Extent::new(Lba(lba), Blocks(1));
             let data = &[0xBD; 512];
             fixture.members[1]
