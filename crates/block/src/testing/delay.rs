@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 /// The most that a round trip may take beside other peers, as a multiple of its time alone, at
 /// [`PERCENTILE`].
 const FACTOR_MAX: u32 = 10;
-/// The least limit: on a busy machine, a process waits this long for a processor, now and then.
-const LIMIT_MIN: Duration = Duration::from_millis(5);
+/// The least limit. On a busy machine, each thread on the way waits for the time slices of others
+/// (3 ms in Linux), and a virtual processor for those of its host.
+const LIMIT_MIN: Duration = Duration::from_millis(20);
 /// The slowest tenth is ignored, because a busy machine may delay any round trip.
 const PERCENTILE: usize = 90;
 /// The number of round trips in a measurement of one peer alone.
@@ -75,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "took 10ms or longer beside other peers; 5ms is allowed")]
+    #[should_panic(expected = "took 40ms or longer beside other peers; 20ms is allowed")]
     fn what_is_fast_alone_is_delayed() {
         assert_not_delayed(&[2 * LIMIT_MIN; 10], || ());
     }
