@@ -102,7 +102,11 @@ fn find_metaphors(name: &str, text: &str, findings: &mut Vec<String>) {
 /// The name of the type or trait that is defined in `line`.
 fn type_name(line: &str) -> Option<&str> {
     let mut words = line.split_whitespace().peekable();
-    words.next_if(|word| word.starts_with("pub"));
+    // `pub(in path)` is two words.
+    while words
+        .next_if(|word| word.starts_with("pub") || word.ends_with(')'))
+        .is_some()
+    {}
     match words.next()? {
         "struct" | "enum" | "trait" | "type" | "union" => {
             words.next()?.split(['<', '(', ';', ':']).next()
@@ -221,9 +225,14 @@ mod tests {
     #[test]
     fn a_metaphor_is_found_as_a_name_of_a_type_alone() {
         let mut findings = Vec::new();
-        let text = "pub(crate) struct Seat<'a> {\n}\nuse x::Guest;\nstruct Seats;\n";
+        let text = "pub(crate) struct Seat<'a> {\n}\nuse x::Guest;\nstruct Seats;\n\
+                    pub(in crate::x) enum Books {\n";
         find_metaphors("a.rs", text, &mut findings);
-        assert_eq!(findings, ["a.rs:1: Seat: name its role"]);
+        let expected = [
+            "a.rs:1: Seat: name its role",
+            "a.rs:5: Books: name its role",
+        ];
+        assert_eq!(findings, expected);
     }
 
     #[test]

@@ -400,16 +400,23 @@ pub(crate) fn map_aligned(
         // What cannot be accessed is not counted against the host's commit limit.
         Overcommit::Strict => ProtFlags::empty(),
     };
-    let room = len + align;
-    // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
-    let start = unsafe {
-        rustix::mm::mmap_anonymous(
-            std::ptr::null_mut(),
-            room,
-            access,
-            MapFlags::PRIVATE | MapFlags::NORESERVE,
-        )?
+    let map = |len| {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+        unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, access, flags) }
     };
+    let not_null = |base: *mut c_void| {
+        NonNull::new(base.cast()).expect("the kernel maps nothing at address 0 by itself")
+    };
+    // Mappings without gaps between them become one for the kernel, which bounds their number.
+    let exact = map(len)?;
+    if exact.align_offset(align) == 0 {
+        return Ok(not_null(exact));
+    }
+    // SAFETY: nobody knows this mapping yet.
+    let _refused = unsafe { rustix::mm::munmap(exact, len) };
+    let room = len + align;
+    let start = map(room)?;
     let head = start.align_offset(align);
     let tail = room - head - len;
     for (offset, surplus) in [(0, head), (head + len, tail)] {
@@ -421,6 +428,5 @@ pub(crate) fn map_aligned(
         }
     }
     // SAFETY: `head` is at most `align`, so inside the mapping.
-    let base = unsafe { start.byte_add(head) };
-    Ok(NonNull::new(base.cast()).expect("the kernel maps nothing at address 0 by itself"))
+    Ok(not_null(unsafe { start.byte_add(head) }))
 }

@@ -1,10 +1,11 @@
-//! Memory in equal pieces, each of which has one owner: the frames of windows. In huge pages, if
-//! the host has them: with ordinary pages, a random access to a large cache waits for the
-//! processor's page tables, too.
+//! Memory in equal pieces, each of which has one owner: the frames of windows. It is in huge pages
+//! if the host has them: with ordinary pages, a random access to a large cache also waits for
+//! entries of the page tables.
 
 use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::mm::Advice;
 
@@ -33,6 +34,8 @@ pub struct Region {
     /// Bytes from the start of a piece to that of the next one.
     stride: usize,
     piece_bytes: usize,
+    /// The host may use huge pages for it.
+    is_huge: AtomicBool,
 }
 
 // SAFETY: the mapping is private to this value and its pieces; no thread-local state is behind it.
@@ -71,6 +74,7 @@ impl Region {
             len,
             stride,
             piece_bytes,
+            is_huge: AtomicBool::new(is_huge),
         });
         let piece = |number| Piece {
             start: region.at(number),
@@ -90,6 +94,16 @@ impl Region {
         );
     }
 
+    /// Has the host make no more huge pages: it would make one of what is left around a piece that
+    /// was given back, and so take the piece's memory again.
+    fn end_huge_pages(&self) {
+        if self.is_huge.swap(false, Ordering::Relaxed) {
+            let (start, len) = (self.base.as_ptr().cast(), self.len);
+            // SAFETY: the range is the mapping, and the advice changes no contents.
+            let _refused = unsafe { rustix::mm::madvise(start, len, Advice::LinuxNoHugepage) };
+        }
+    }
+
     /// Where a piece starts.
     fn at(&self, piece: usize) -> NonNull<u8> {
         let offset = piece * self.stride;
@@ -103,6 +117,7 @@ impl Piece {
     /// Gives the memory back to the host. The piece is zeros again, unless the host refuses because
     /// its pages are locked in memory: then it keeps its contents.
     pub fn give_back(&mut self) {
+        self.region.end_huge_pages();
         // SAFETY: the range is whole pages of the mapping, which this piece alone uses: the stride
         // is.
         let _refused = unsafe {

@@ -255,10 +255,6 @@ struct Transfer {
 }
 
 impl Slot {
-    fn transfer(&mut self) -> &mut Transfer {
-        self.transfer.get_or_insert_default()
-    }
-
     fn waiters(&self) -> &[Waiter] {
         self.transfer.as_ref().map_or(&[], |it| &it.waiters)
     }

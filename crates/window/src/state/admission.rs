@@ -10,8 +10,9 @@ use crate::lease::{Held, Lease, NO_FRAME, Role, Stage};
 use crate::s3fifo::S3Fifo;
 use crate::sectors::SectorSet;
 
-/// Frames without a window block that keep their memory.
-const IDLE_FRAMES_MAX: usize = 64;
+/// Memory of frames without a window block that is kept for the next ones. To give it back to the
+/// host and to get it again takes longer than most commands.
+const IDLE_BYTES_MAX: usize = 4 << 20;
 
 /// Slots by which their vector grows, if an eighth of it is less.
 const SLOTS_STEP: usize = 64;
@@ -347,7 +348,7 @@ impl State {
         let mut guard = frame!(self, frame);
         guard.free();
         self.map.remove(guard.block, frame);
-        if self.idle_frames < IDLE_FRAMES_MAX {
+        if self.idle_frames < IDLE_BYTES_MAX / self.shape.frame_bytes() {
             self.idle_frames += 1;
             self.free.push_back(frame);
             return;

@@ -64,9 +64,8 @@ impl State {
                 continue;
             }
             self.flushes.awaited += 1;
-            let slot = self.slot(frame);
-            slot.is_write_wanted |= is_dirty;
-            let transfer = slot.transfer();
+            self.slot(frame).is_write_wanted |= is_dirty;
+            let transfer = self.transfer(frame);
             transfer.flush_until = Some(transfer.writes_started + u64::from(is_dirty));
             self.kick(frame);
         }

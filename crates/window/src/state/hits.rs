@@ -36,6 +36,7 @@ pub(super) struct Hit {
 impl State {
     /// Admits a command that hits. Otherwise nothing has changed.
     pub(super) fn admit_hit(&mut self, intent: &Intent<'_>, ticket: Ticket) -> Option<Admission> {
+        self.cache.as_ref()?;
         let writes = match intent.data_use {
             DataUse::Read | DataUse::Verify => false,
             DataUse::Overwrite => true,

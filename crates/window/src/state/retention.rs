@@ -174,7 +174,7 @@ impl State {
 
     /// Frees one frame, if one can be freed.
     fn evict(&mut self) {
-        let (slots, frames) = (&self.slots, &self.frames);
+        let slots = &self.slots;
         let Some(cache) = &mut self.cache else {
             return;
         };
@@ -182,8 +182,8 @@ impl State {
             return;
         }
         let evicted = cache.policy.evict(cache.kept_frames, |frame| {
-            let is_idle = slots[frame as usize].is_idle;
-            is_idle.then(|| frames.lock(frame).block)
+            let slot = &slots[frame as usize];
+            slot.is_idle.then_some(slot.block)
         });
         let frame = evicted.expect("a frame that can be evicted is in a queue");
         cache.evictable -= 1;
@@ -228,7 +228,7 @@ impl State {
     /// The write of a run of sectors has failed, and it is to be tried again.
     pub(super) fn redo_write(&mut self, frame: u32, run: SectorSet, failure: Status) {
         frame!(self, frame).redo_write(run);
-        let transfer = self.slot(frame).transfer();
+        let transfer = self.transfer(frame);
         transfer.failed = transfer.failed.or(run);
         transfer.failure = Some(failure);
     }

@@ -90,7 +90,7 @@ impl State {
                 slot.is_durable_wanted |= is_durable;
             }
             if is_dirty || is_writing {
-                let number = slot.transfer().writes_started + u64::from(is_dirty);
+                let number = self.transfer(frame).writes_started + u64::from(is_dirty);
                 self.await_frame(index, frame, sectors, Awaited::Write(number));
             }
             // Another write has taken some of it, which need not be durable.

@@ -67,7 +67,7 @@ impl State {
         } else {
             Persistence::Volatile
         };
-        let transfer = slot.transfer();
+        let transfer = self.transfer(frame);
         transfer.writes_started += 1;
         transfer.failed = SectorSet::EMPTY;
         transfer.failure = None;
@@ -107,9 +107,8 @@ impl State {
                 self.fail_write(frame, run, error.of_write());
             }
         }
-        let slot = self.slot(frame);
-        let is_kept = slot.is_acknowledged;
-        let transfer = slot.transfer();
+        let is_kept = self.keeps_unwritten(frame);
+        let transfer = self.transfer(frame);
         transfer.parts -= 1;
         if transfer.parts > 0 {
             return;
@@ -141,7 +140,7 @@ impl State {
         let lost = frame!(self, frame).fail_write(run, failure);
         let slot = &mut self.slots[frame as usize];
         slot.is_whole = false;
-        let transfer = slot.transfer();
+        let transfer = slot.transfer.as_mut().expect("a write is in flight");
         transfer.failed = transfer.failed.or(run);
         transfer.failure = Some(failure);
         // Those that wait for the next write may have lost some of their data, too.
