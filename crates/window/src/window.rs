@@ -237,6 +237,7 @@ impl Window {
     pub fn set_cache(&self, options: CacheOptions) -> Result<(), MemoryError> {
         self.state().set_cache(options)?;
         while self.state().trim() {}
+        self.state().give_back_all();
         Ok(())
     }
 

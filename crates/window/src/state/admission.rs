@@ -348,14 +348,27 @@ impl State {
         let mut guard = frame!(self, frame);
         guard.free();
         self.map.remove(guard.block, frame);
-        if self.idle_frames < IDLE_BYTES_MAX / self.shape.frame_bytes() {
-            self.idle_frames += 1;
-            self.free.push_back(frame);
-            return;
-        }
-        guard.take_memory();
         drop(guard);
+        self.free.push_back(frame);
+        self.idle_frames += 1;
+        if self.idle_frames > IDLE_BYTES_MAX / self.shape.frame_bytes() {
+            self.give_back();
+        }
+    }
+
+    /// Gives the memory of all frames without a window block back to the host.
+    pub(crate) fn give_back_all(&mut self) {
+        while self.idle_frames > 0 {
+            self.give_back();
+        }
+    }
+
+    /// Gives the memory of one of them back to the host.
+    fn give_back(&mut self) {
+        let frame = self.free.pop_back().expect("it is among the free ones");
+        frame!(self, frame).take_memory();
         self.free.push_front(frame);
+        self.idle_frames -= 1;
         self.frames_with_memory -= 1;
         self.charge_frames(self.frames_with_memory, self.slots.len() as u32)
             .expect("a charge can always become smaller");
