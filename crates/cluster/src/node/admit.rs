@@ -93,14 +93,15 @@ async fn enlist(active: &Active, offer: &Offer) -> Result<(NodeRecord, Txn), Fau
             (txn, old.number, cluster.next_number, old.role)
         }
     };
-    let node = NodeRecord {
+    let mut node = NodeRecord {
         name: offer.name.clone(),
         number,
         address: offer.address,
         role,
         zone: offer.zone.clone(),
-        memory_bytes: offer.memory_bytes_as(role),
+        memory_bytes: 0,
     };
+    node.memory_bytes = node.role_memory(offer.memory_bytes);
     let cluster = ClusterRecord {
         next_number,
         ..cluster
@@ -128,7 +129,7 @@ async fn etcd_for(active: &Active, node: &NodeRecord, has_etcd: bool) -> Result<
         .flat_map(|member| member.client_urls.clone())
         .collect();
     let runs = if has_etcd && members.len() < ETCDS_WANTED {
-        active.etcd.add_learner(own.clone()).await?;
+        add_learner(active, &own).await?;
         let others = members.iter().flat_map(|member| {
             let urls = member.peer_urls.iter();
             urls.map(|url| format!("{}={url}", member.name))
@@ -142,6 +143,23 @@ async fn etcd_for(active: &Active, node: &NodeRecord, has_etcd: bool) -> Result<
         None
     };
     Ok(EtcdUse::Own { endpoints, runs })
+}
+
+/// Adds a member to etcd, which refuses that until it has heard from those before for some seconds.
+async fn add_learner(active: &Active, own: &str) -> Result<(), Fault> {
+    let begin = Instant::now();
+    while let Err(error) = active.etcd.add_learner(own.to_owned()).await {
+        let members = active.etcd.members().await?;
+        let mut urls = members.iter().flat_map(|member| &member.peer_urls);
+        if urls.any(|url| url == own) {
+            break;
+        }
+        if begin.elapsed() >= LEARNER_LIMIT {
+            return Err(error.into());
+        }
+        sleep(RETRY).await;
+    }
+    Ok(())
 }
 
 /// The members of etcd, when there is no other than `own` without a vote: etcd allows one, and that

@@ -194,14 +194,15 @@ fn memberships(plan: &Plan, offers: &[Offer], program: &str) -> Result<Vec<Membe
             endpoints: endpoints.clone(),
             runs,
         });
-        let node = NodeRecord {
+        let mut node = NodeRecord {
             name: offer.name.clone(),
             number: u32::try_from(at).expect("at most NODES_MAX") + 1,
             address: offer.address,
             role: *role,
             zone: offer.zone.clone(),
-            memory_bytes: offer.memory_bytes_as(*role),
+            memory_bytes: 0,
         };
+        node.memory_bytes = node.role_memory(offer.memory_bytes);
         let identity = identity(&authority, &node)?;
         let cluster = (plan.cluster.clone(), plan.id);
         memberships.push(Membership::new(

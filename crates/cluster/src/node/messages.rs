@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 
-use control::NodeRole;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -29,16 +28,6 @@ pub(super) struct Offer {
     pub(super) memory_bytes: u64,
     /// Whether etcd is installed.
     pub(super) has_etcd: bool,
-}
-
-impl Offer {
-    /// The memory that the machine brings in a role.
-    pub(super) fn memory_bytes_as(&self, role: NodeRole) -> u64 {
-        match role {
-            NodeRole::Storage => self.memory_bytes,
-            NodeRole::Witness => 0,
-        }
-    }
 }
 
 /// The cluster that a machine is to forget.
