@@ -60,6 +60,18 @@ pub(crate) enum Fault {
         "a node called {name} belongs to the cluster; start this daemon with another --node-name"
     )]
     NodeExists { name: Name },
+    #[error(
+        "the cluster's node {name} has the address {address}; start the daemon here with --node-name {name}, or with another address"
+    )]
+    AddressTaken { name: Name, address: SocketAddr },
+    #[error(
+        "another node joins the cluster at this moment; try again when `ramport cluster ls` shows that it has etcd"
+    )]
+    OtherJoins,
+    #[error(
+        "etcd does not say whether the cluster {cluster} was made; if `ramport cluster ls` shows it once etcd answers, it was; otherwise run `ramport cluster leave` on each machine and create it again"
+    )]
+    CreationUnknown { cluster: Name },
     #[error("the cluster was changed meanwhile; try again")]
     Changed,
     #[error(
@@ -108,12 +120,15 @@ impl From<Fault> for ClusterFault {
             | Fault::SameName { .. }
             | Fault::ClusterExists { .. }
             | Fault::NodeExists { .. }
+            | Fault::AddressTaken { .. }
+            | Fault::OtherJoins
             | Fault::Changed
             | Fault::LeaveNeedsForce { .. }
             | Fault::EndNeedsForce { .. }
             | Fault::Established { .. }
             | Fault::Link(LinkError::Refused { .. }) => ErrorKind::Conflict,
             Fault::EtcdSilent { .. }
+            | Fault::CreationUnknown { .. }
             | Fault::NoEtcd { .. }
             | Fault::Folder(_)
             | Fault::Link(_)

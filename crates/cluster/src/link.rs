@@ -2,11 +2,13 @@
 //! token. Someone without it does not get past the handshake. Each request has a connection of its
 //! own.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
+use block::{Stranger, network_of, oldest_of_the_greediest};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -15,7 +17,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
@@ -23,8 +25,10 @@ use crate::client_tls::ClientTls;
 use crate::connection::{Connection, Fault};
 use crate::url::EtcdUrl;
 
-/// Connections at once; others wait in the system's queue.
+/// Connections of nodes that are served at once; others wait.
 const CONNECTIONS_MAX: usize = 64;
+/// Handshakes at once. With more, the oldest of the network that has most of them ends.
+const HANDSHAKES_MAX: usize = 64;
 /// How long a handshake may take.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(5);
 /// How long a connection may last.
@@ -100,15 +104,26 @@ pub(crate) async fn ask<T: DeserializeOwned>(
     serde_json::from_slice(&answer).map_err(|_| LinkError::NotUnderstood { address })
 }
 
+/// What the connections of one listener share.
+struct Server {
+    acceptor: TlsAcceptor,
+    router: Router,
+    places: Semaphore,
+    /// Peers whose handshake is not complete, by their order: where they are, and what ends them.
+    strangers: Mutex<BTreeMap<u64, (IpAddr, AbortHandle)>>,
+}
+
 /// Serves `router` until it is dropped.
 pub(crate) async fn serve(listener: TcpListener, tls: Arc<ServerConfig>, router: Router) {
-    let acceptor = TlsAcceptor::from(tls);
-    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let server = Arc::new(Server {
+        acceptor: TlsAcceptor::from(tls),
+        router,
+        places: Semaphore::new(CONNECTIONS_MAX),
+        strangers: Mutex::default(),
+    });
     let mut connections = JoinSet::new();
-    loop {
+    for number in 0.. {
         while connections.try_join_next().is_some() {}
-        let permit = Arc::clone(&room).acquire_owned().await;
-        let permit = permit.expect("the semaphore is never closed");
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
@@ -117,30 +132,98 @@ pub(crate) async fn serve(listener: TcpListener, tls: Arc<ServerConfig>, router:
                 continue;
             }
         };
-        let (acceptor, router) = (acceptor.clone(), router.clone());
-        connections.spawn(async move {
-            let _permit = permit;
-            let _ = timeout(CONNECTION_LIMIT, converse(&acceptor, stream, peer, router)).await;
+        let mut strangers = server.strangers();
+        if strangers.len() >= HANDSHAKES_MAX {
+            end_one(&mut strangers);
+        }
+        let conversation = Arc::clone(&server).converse(number, stream, peer);
+        let task = connections.spawn(async move {
+            let _ = timeout(CONNECTION_LIMIT, conversation).await;
         });
+        // The task waits for this lock before it takes the entry out.
+        strangers.insert(number, (network_of(peer.ip()), task));
     }
 }
 
-async fn converse(acceptor: &TlsAcceptor, stream: TcpStream, peer: SocketAddr, router: Router) {
-    let stream = match timeout(HANDSHAKE_LIMIT, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => {
-            tracing::warn!(target: "audit", %peer, %error, "rejected a connection of a node that does not hold the token");
-            return;
+/// Makes room for a handshake.
+fn end_one(strangers: &mut BTreeMap<u64, (IpAddr, AbortHandle)>) {
+    let all = strangers.iter().map(|(number, (network, _))| Stranger {
+        number: *number,
+        network: *network,
+        held: 1,
+    });
+    let oldest = oldest_of_the_greediest(all);
+    if let Some((_, task)) = oldest.and_then(|number| strangers.remove(&number)) {
+        task.abort();
+    }
+}
+
+impl Server {
+    fn strangers(&self) -> MutexGuard<'_, BTreeMap<u64, (IpAddr, AbortHandle)>> {
+        self.strangers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Answers the request of one connection, if its peer holds the token.
+    async fn converse(self: Arc<Self>, number: u64, stream: TcpStream, peer: SocketAddr) {
+        let greeted = timeout(HANDSHAKE_LIMIT, self.acceptor.accept(stream)).await;
+        self.strangers().remove(&number);
+        let stream = match greeted {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => {
+                tracing::warn!(target: "audit", %peer, %error, "rejected a connection of a node that does not hold the token");
+                return;
+            }
+            Err(_) => return,
+        };
+        let _place = self.places.acquire().await;
+        let served = http1::Builder::new()
+            .keep_alive(false)
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEADER_LIMIT)
+            .serve_connection(
+                TokioIo::new(stream),
+                TowerToHyperService::new(self.router.clone()),
+            )
+            .await;
+        if let Err(error) = served {
+            tracing::debug!(%peer, %error, "a connection of another node broke");
         }
-        Err(_) => return,
-    };
-    let served = http1::Builder::new()
-        .keep_alive(false)
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_LIMIT)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
-        .await;
-    if let Err(error) = served {
-        tracing::debug!(%peer, %error, "a connection of another node broke");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::post;
+
+    use super::*;
+    use crate::certificates::{Authority, Subject, client, server};
+
+    #[tokio::test]
+    async fn strangers_that_say_nothing_do_not_keep_a_node_from_being_served() {
+        let address: IpAddr = "127.0.0.1".parse().expect("an address");
+        let identity = Authority::create("a")
+            .and_then(|authority| {
+                authority.issue(&Subject {
+                    address,
+                    names: &[],
+                })
+            })
+            .expect("made");
+        let listener = TcpListener::bind((address, 0)).await.expect("a free port");
+        let at = listener.local_addr().expect("its address");
+        let router = Router::new().route("/v1/name", post(|| async { "\"a\"" }));
+        tokio::spawn(serve(listener, server(&identity).expect("made"), router));
+        let mut strangers = Vec::new();
+        for _ in 0..2 * HANDSHAKES_MAX {
+            strangers.push(TcpStream::connect(at).await.expect("accepted"));
+        }
+        let tls = client(&identity).expect("made");
+        // Strangers are given up only after `HANDSHAKE_LIMIT`.
+        let limit = HANDSHAKE_LIMIT / 2;
+        let answer: String = ask(&tls, at, "/v1/name", &(), limit).await.expect("served");
+        assert_eq!(answer, "a");
+        drop(strangers);
     }
 }

@@ -38,7 +38,7 @@ pub(crate) struct Membership {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct NodeRecord {
     pub(crate) name: Name,
-    /// Never used again in the cluster.
+    /// No other node of the cluster ever has it.
     pub(crate) number: u32,
     pub(crate) address: SocketAddr,
     pub(crate) role: NodeRole,

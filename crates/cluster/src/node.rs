@@ -240,7 +240,10 @@ async fn forget(shared: &SharedNode, id: Uuid) -> Result<(), Fault> {
 
 /// Whether etcd can be executed.
 async fn has_etcd(program: &str) -> bool {
-    let version = Command::new(program).arg("--version").output();
+    let version = Command::new(program)
+        .arg("--version")
+        .kill_on_drop(true)
+        .output();
     let version = tokio::time::timeout(VERSION_LIMIT, version).await;
     matches!(version, Ok(Ok(output)) if output.status.success())
 }

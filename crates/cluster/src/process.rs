@@ -23,6 +23,8 @@ const BACK_OFF_MAX: Duration = Duration::from_secs(30);
 const RUNS: Duration = Duration::from_secs(60);
 /// How long the program may take to end after SIGTERM.
 const END_LIMIT: Duration = Duration::from_secs(5);
+/// How long the last lines of a program that has ended are waited for.
+const REST_LIMIT: Duration = Duration::from_secs(1);
 /// The longest line that is kept of what the program writes.
 const LINE_MAX_BYTES: usize = 1 << 10;
 /// Lines that are kept.
@@ -89,13 +91,25 @@ async fn supervise(
         let begin = Instant::now();
         let ended = match spawn(&program) {
             Ok(mut child) => {
-                tokio::select! {
-                    ended = run(&mut child, &lines) => ended,
-                    () = told(&mut stopped) => {
-                        end(&mut child).await;
-                        break;
-                    }
+                // Until the end of what it writes: a program whose output nobody reads is killed
+                // by SIGPIPE instead of ending in order.
+                let written = child.stderr.take().map(|written| {
+                    let lines = Arc::clone(&lines);
+                    tokio::spawn(async move { read_lines(written, &lines).await })
+                });
+                let ended = tokio::select! {
+                    ended = child.wait() => Some(ended),
+                    () = is_stopped(&mut stopped) => None,
+                };
+                let Some(ended) = ended else {
+                    end(&mut child).await;
+                    break;
+                };
+                if let Some(written) = written {
+                    // A process that it started may have its output open.
+                    let _ = timeout(REST_LIMIT, written).await;
                 }
+                ended.map_or_else(|error| error.to_string(), |status| status.to_string())
             }
             Err(error) => error.to_string(),
         };
@@ -114,14 +128,14 @@ async fn supervise(
         keep(&lines, format!("{name}: {ended}"));
         tokio::select! {
             () = sleep(back_off) => {}
-            () = told(&mut stopped) => {}
+            () = is_stopped(&mut stopped) => {}
         }
         back_off = (2 * back_off).min(BACK_OFF_MAX);
     }
     let _ = fs::remove_file(&program.pid_file);
 }
 
-async fn told(stopped: &mut watch::Receiver<bool>) {
+async fn is_stopped(stopped: &mut watch::Receiver<bool>) {
     // The sender's end is the end as well.
     let _ = stopped.wait_for(|&is_stopped| is_stopped).await;
 }
@@ -129,6 +143,8 @@ async fn told(stopped: &mut watch::Receiver<bool>) {
 fn spawn(program: &Program) -> io::Result<Child> {
     let child = Command::new(&program.path)
         .args(&program.args)
+        // Its options are complete; etcd would take further ones from variables.
+        .env_clear()
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
@@ -138,17 +154,6 @@ fn spawn(program: &Program) -> io::Result<Child> {
         fs::write(&program.pid_file, pid.to_string())?;
     }
     Ok(child)
-}
-
-/// Reads what the program writes until it ends. Returns how it ended.
-async fn run(child: &mut Child, lines: &Mutex<VecDeque<String>>) -> String {
-    if let Some(written) = child.stderr.take() {
-        read_lines(written, lines).await;
-    }
-    match child.wait().await {
-        Ok(status) => status.to_string(),
-        Err(error) => error.to_string(),
-    }
 }
 
 async fn read_lines(mut from: impl AsyncRead + Unpin, lines: &Mutex<VecDeque<String>>) {
@@ -294,6 +299,24 @@ mod tests {
         first.stop().await;
         second.stop().await;
         assert_eq!(leftover(&copy, &mark), None);
+    }
+
+    #[tokio::test]
+    async fn a_program_that_is_ended_can_write_until_its_end() {
+        let folder = Folder::new();
+        let then = "trap 'echo last >&2; echo last >&2; echo end > \"$0\"; exit' TERM; \
+                    while :; do sleep 0.1; done";
+        let program = Supervised::start(shell(&folder, then));
+        until(|| runs(&folder) == 1).await;
+        // The trap is set after the first line.
+        sleep(Duration::from_millis(300)).await;
+        let lines = Arc::clone(&program.last_lines);
+        program.stop().await;
+        assert_eq!(
+            fs::read_to_string(folder.join("runs")).expect("written"),
+            "end\n"
+        );
+        assert_eq!(last_of(&lines).as_deref(), Some("last"));
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! Admits a node to the cluster.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
+use tokio::time::{Instant, sleep};
 
 use control::{NodeRole, PemIdentity};
 
@@ -8,7 +11,7 @@ use super::messages::Offer;
 use super::shared::{Active, SharedNode};
 use super::view;
 use crate::certificates::{Authority, Subject};
-use crate::etcd::{Txn, TxnOutcome};
+use crate::etcd::{Member, Txn, TxnOutcome};
 use crate::etcd_program::{client_url, peer_url};
 use crate::fault::Fault;
 use crate::keys::{ClusterRecord, Keys, record, value};
@@ -16,6 +19,10 @@ use crate::membership::{EtcdRun, EtcdUse, Membership, NodeRecord};
 
 /// Nodes run so many etcds before a further one only makes changes slower.
 const ETCDS_WANTED: usize = 3;
+/// How long the etcd of another new node may take to get its vote.
+const LEARNER_LIMIT: Duration = Duration::from_secs(15);
+/// Between two looks.
+const RETRY: Duration = Duration::from_millis(200);
 
 /// A node that wants to be admitted.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -28,7 +35,7 @@ pub(super) struct Admission {
 pub(super) async fn admit(shared: &SharedNode, request: Admission) -> Result<Membership, Fault> {
     let active = shared.active()?;
     let Admission { offer } = request;
-    let node = enlist(&active, &offer).await?;
+    let (node, enlisted) = enlist(&active, &offer).await?;
     let Membership {
         cluster,
         id,
@@ -40,6 +47,9 @@ pub(super) async fn admit(shared: &SharedNode, request: Admission) -> Result<Mem
         EtcdUse::External { .. } => etcd.clone(),
         EtcdUse::Own { .. } => etcd_for(&active, &node, offer.has_etcd).await?,
     };
+    if let TxnOutcome::ConditionFailed = active.etcd.commit(enlisted).await? {
+        return Err(Fault::Changed);
+    }
     let authority = Authority::restore(cluster.as_str(), &authority_key.0)?;
     let identity = identity(&authority, &node)?;
     let key = authority.key();
@@ -47,8 +57,8 @@ pub(super) async fn admit(shared: &SharedNode, request: Admission) -> Result<Mem
     Ok(Membership::new(cluster, node, etcd, key, identity))
 }
 
-/// Writes the node to etcd.
-async fn enlist(active: &Active, offer: &Offer) -> Result<NodeRecord, Fault> {
+/// The node's record, and what writes it to etcd.
+async fn enlist(active: &Active, offer: &Offer) -> Result<(NodeRecord, Txn), Fault> {
     let keys = Keys::of(&active.membership.cluster);
     let entry = active.etcd.get(&keys.cluster()).await?;
     let entry = entry.ok_or_else(|| Fault::Damaged {
@@ -57,13 +67,20 @@ async fn enlist(active: &Active, offer: &Offer) -> Result<NodeRecord, Fault> {
     let cluster: ClusterRecord = record(&entry)?;
     let key = keys.node(&offer.name);
     let txn = Txn::new().if_revision(&keys.cluster(), entry.revision);
-    let (txn, number, next_number) = match active.etcd.get(&key).await? {
+    let nodes = view::nodes(active).await?;
+    let taken = |other: &&NodeRecord| other.address == offer.address && other.name != offer.name;
+    if let Some(other) = nodes.iter().find(taken) {
+        let (name, address) = (other.name.clone(), offer.address);
+        return Err(Fault::AddressTaken { name, address });
+    }
+    let (txn, number, next_number, role) = match active.etcd.get(&key).await? {
         None => {
             let next = cluster.next_number.checked_add(1);
             let next = next.ok_or_else(|| Fault::Damaged {
                 key: keys.cluster(),
             })?;
-            (txn.if_absent(&key), cluster.next_number, next)
+            let txn = txn.if_absent(&key);
+            (txn, cluster.next_number, next, NodeRole::Storage)
         }
         Some(found) => {
             let old: NodeRecord = record(&found)?;
@@ -73,17 +90,18 @@ async fn enlist(active: &Active, offer: &Offer) -> Result<NodeRecord, Fault> {
                 return Err(Fault::NodeExists { name });
             }
             let txn = txn.if_revision(&key, found.revision);
-            (txn, old.number, cluster.next_number)
+            (txn, old.number, cluster.next_number, old.role)
         }
     };
-    let node = NodeRecord {
+    let mut node = NodeRecord {
         name: offer.name.clone(),
         number,
         address: offer.address,
-        role: NodeRole::Storage,
+        role,
         zone: offer.zone.clone(),
-        memory_bytes: offer.memory_bytes,
+        memory_bytes: 0,
     };
+    node.memory_bytes = node.role_memory(offer.memory_bytes);
     let cluster = ClusterRecord {
         next_number,
         ..cluster
@@ -91,16 +109,13 @@ async fn enlist(active: &Active, offer: &Offer) -> Result<NodeRecord, Fault> {
     let txn = txn
         .put(&keys.cluster(), value(&cluster))
         .put(&key, value(&node));
-    match active.etcd.commit(txn).await? {
-        TxnOutcome::Made { .. } => Ok(node),
-        TxnOutcome::ConditionFailed => Err(Fault::Changed),
-    }
+    Ok((node, txn))
 }
 
 /// How the node uses the etcd of the nodes: it runs another one if there are few.
 async fn etcd_for(active: &Active, node: &NodeRecord, has_etcd: bool) -> Result<EtcdUse, Fault> {
     let own = peer_url(node.address);
-    let mut members = active.etcd.members().await?;
+    let mut members = members_but_learners(active, &own).await?;
     let former = members
         .iter()
         .position(|member| member.peer_urls.contains(&own));
@@ -114,7 +129,7 @@ async fn etcd_for(active: &Active, node: &NodeRecord, has_etcd: bool) -> Result<
         .flat_map(|member| member.client_urls.clone())
         .collect();
     let runs = if has_etcd && members.len() < ETCDS_WANTED {
-        active.etcd.add_learner(own.clone()).await?;
+        add_learner(active, &own).await?;
         let others = members.iter().flat_map(|member| {
             let urls = member.peer_urls.iter();
             urls.map(|url| format!("{}={url}", member.name))
@@ -130,6 +145,44 @@ async fn etcd_for(active: &Active, node: &NodeRecord, has_etcd: bool) -> Result<
     Ok(EtcdUse::Own { endpoints, runs })
 }
 
+/// Adds a member to etcd, which refuses that until it has heard from those before for some seconds.
+async fn add_learner(active: &Active, own: &str) -> Result<(), Fault> {
+    let begin = Instant::now();
+    while let Err(error) = active.etcd.add_learner(own.to_owned()).await {
+        let members = active.etcd.members().await?;
+        let mut urls = members.iter().flat_map(|member| &member.peer_urls);
+        if urls.any(|url| url == own) {
+            break;
+        }
+        if begin.elapsed() >= LEARNER_LIMIT {
+            return Err(error.into());
+        }
+        sleep(RETRY).await;
+    }
+    Ok(())
+}
+
+/// The members of etcd, when there is no other than `own` without a vote: etcd allows one, and that
+/// of a node whose admission broke off never gets one.
+async fn members_but_learners(active: &Active, own: &str) -> Result<Vec<Member>, Fault> {
+    let begin = Instant::now();
+    loop {
+        let members = active.etcd.members().await?;
+        let is_other =
+            |member: &&Member| member.is_learner && !member.peer_urls.iter().any(|url| url == own);
+        let Some(learner) = members.iter().find(is_other) else {
+            return Ok(members);
+        };
+        if begin.elapsed() >= LEARNER_LIMIT {
+            if !learner.name.is_empty() {
+                return Err(Fault::OtherJoins);
+            }
+            active.etcd.remove_member(learner.id).await?;
+        }
+        sleep(RETRY).await;
+    }
+}
+
 /// Takes this node's etcd out of the cluster's.
 pub(super) async fn remove_etcd(active: &Active) -> Result<(), Fault> {
     let node = &active.membership.node;
@@ -143,13 +196,14 @@ pub(super) async fn remove_etcd(active: &Active) -> Result<(), Fault> {
     };
     // The removed one stops, and its answer may be lost with it.
     let near = client_url(node.address);
-    let others = active
-        .etcd
-        .endpoints()
-        .into_iter()
-        .filter(|url| *url != near);
-    active.etcd.set_endpoints(others.collect());
-    Ok(active.etcd.remove_member(member.id).await?)
+    let all = active.etcd.endpoints();
+    let others = all.iter().filter(|url| **url != near).cloned().collect();
+    active.etcd.set_endpoints(others);
+    let removed = active.etcd.remove_member(member.id).await;
+    if removed.is_err() {
+        active.etcd.set_endpoints(all);
+    }
+    Ok(removed?)
 }
 
 /// A node's certificate. Its DNS names are those by which the nodes' links know each other.

@@ -16,7 +16,7 @@ use super::messages::{ENTER, FORGET, Forget, Nothing, OFFER, Offer, offer};
 use super::shared::SharedNode;
 use super::{PORT_DEFAULT, enter, forget, view};
 use crate::certificates::Authority;
-use crate::etcd::{Txn, TxnOutcome};
+use crate::etcd::{EtcdError, Txn, TxnOutcome};
 use crate::etcd_program::{NODE_PORT_MAX, client_url, peer_url};
 use crate::fault::Fault;
 use crate::keys::{ClusterRecord, Keys, record, value};
@@ -59,9 +59,14 @@ pub(super) async fn create(shared: &SharedNode, request: NewCluster) -> Result<(
         Ok(()) => agree(shared, &plan, &memberships).await,
         Err(fault) => Err(fault),
     };
-    if let Err(fault) = made {
-        forget_all(shared, &plan).await;
-        return Err(fault);
+    match made {
+        Ok(()) => {}
+        // It may exist: machines that forget it would leave the others without their etcd.
+        Err(Fault::CreationUnknown { .. }) => return made,
+        Err(fault) => {
+            forget_all(shared, &plan).await;
+            return Err(fault);
+        }
     }
     wait_until_up(shared, memberships.len()).await
 }
@@ -189,17 +194,15 @@ fn memberships(plan: &Plan, offers: &[Offer], program: &str) -> Result<Vec<Membe
             endpoints: endpoints.clone(),
             runs,
         });
-        let node = NodeRecord {
+        let mut node = NodeRecord {
             name: offer.name.clone(),
             number: u32::try_from(at).expect("at most NODES_MAX") + 1,
             address: offer.address,
             role: *role,
             zone: offer.zone.clone(),
-            memory_bytes: match role {
-                NodeRole::Storage => offer.memory_bytes,
-                NodeRole::Witness => 0,
-            },
+            memory_bytes: 0,
         };
+        node.memory_bytes = node.role_memory(offer.memory_bytes);
         let identity = identity(&authority, &node)?;
         let cluster = (plan.cluster.clone(), plan.id);
         memberships.push(Membership::new(
@@ -271,6 +274,7 @@ async fn agree(shared: &SharedNode, plan: &Plan, memberships: &[Membership]) -> 
         })
     };
     let begin = Instant::now();
+    let mut may_exist = false;
     loop {
         let answer = match etcd.get(&keys.cluster()).await {
             Ok(Some(found)) => {
@@ -288,10 +292,17 @@ async fn agree(shared: &SharedNode, plan: &Plan, memberships: &[Membership]) -> 
             Ok(TxnOutcome::Made { .. }) => return Ok(()),
             // Another one, or this one of before, whose answer was lost.
             Ok(TxnOutcome::ConditionFailed) => {}
-            Err(error) if begin.elapsed() >= ETCD_LIMIT => {
-                return Err(silent(shared, plan, &error.to_string()));
+            Err(error) => {
+                may_exist |= matches!(error, EtcdError::OutcomeUnknown { .. });
+                if begin.elapsed() < ETCD_LIMIT {
+                    sleep(RETRY).await;
+                } else if may_exist {
+                    let cluster = plan.cluster.clone();
+                    return Err(Fault::CreationUnknown { cluster });
+                } else {
+                    return Err(silent(shared, plan, &error.to_string()));
+                }
             }
-            Err(_) => sleep(RETRY).await,
         }
     }
 }
@@ -310,19 +321,24 @@ fn silent(shared: &SharedNode, plan: &Plan, error: &str) -> Fault {
 
 /// Makes every machine forget the cluster, as far as they answer.
 async fn forget_all(shared: &SharedNode, plan: &Plan) {
-    for (address, _) in &plan.addresses {
-        let forgotten = if *address == shared.own.address {
-            forget(shared, plan.id).await
-        } else {
-            let request = Forget { id: plan.id };
-            let asked: Result<Nothing, _> =
-                ask(&shared.link, *address, FORGET, &request, ASK_LIMIT).await;
-            asked.map(drop).map_err(Fault::from)
-        };
-        if let Err(error) = forgotten {
-            tracing::warn!(%address, %error, "a machine did not forget a cluster that was not made; run `ramport cluster leave` there");
-        }
+    let mut asked = JoinSet::new();
+    for (address, _) in plan.addresses.iter().copied() {
+        let (shared, id) = (shared.clone(), plan.id);
+        asked.spawn(async move {
+            let forgotten = if address == shared.own.address {
+                forget(&shared, id).await
+            } else {
+                let request = Forget { id };
+                let asked: Result<Nothing, _> =
+                    ask(&shared.link, address, FORGET, &request, ASK_LIMIT).await;
+                asked.map(drop).map_err(Fault::from)
+            };
+            if let Err(error) = forgotten {
+                tracing::warn!(%address, %error, "a machine did not forget a cluster that was not made; run `ramport cluster leave` there");
+            }
+        });
     }
+    asked.join_all().await;
 }
 
 /// Waits until all nodes are up, within reason.

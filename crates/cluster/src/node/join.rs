@@ -18,7 +18,7 @@ use crate::link::ask;
 use crate::membership::{EtcdUse, Membership, NodeRecord};
 
 /// How long the other node may take to admit this one.
-const ADMIT_LIMIT: Duration = Duration::from_secs(30);
+const ADMIT_LIMIT: Duration = Duration::from_secs(60);
 /// How long this node may take to be up; afterwards the cluster is reported as it is.
 const UP_LIMIT: Duration = Duration::from_secs(60);
 /// How long etcd may take to let this node go.

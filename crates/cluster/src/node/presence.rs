@@ -108,7 +108,7 @@ async fn register(shared: &SharedNode, active: &Active) -> Result<Option<Lease>,
 
 impl NodeRecord {
     /// What a budget of the machine is worth to the cluster.
-    fn role_memory(&self, budget_bytes: u64) -> u64 {
+    pub(super) fn role_memory(&self, budget_bytes: u64) -> u64 {
         match self.role {
             control::NodeRole::Storage => budget_bytes,
             control::NodeRole::Witness => 0,

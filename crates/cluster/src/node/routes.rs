@@ -1,11 +1,14 @@
 //! What other daemons may ask of this one, if they hold the token.
 
+use std::time::Duration;
+
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
 use control::ClusterFault;
+use tokio::time::timeout;
 
 use super::admit::{Admission, admit};
 use super::messages::{ADMIT, ENTER, FORGET, Forget, Nothing, OFFER, Offer, offer};
@@ -15,6 +18,8 @@ use crate::connection::ErrorAnswer;
 use crate::fault::Fault;
 use crate::membership::Membership;
 
+/// How long a node waits until others have been admitted.
+const ADMISSION_LIMIT: Duration = Duration::from_secs(10);
 /// The longest request.
 const REQUEST_MAX_BYTES: usize = 256 << 10;
 
@@ -57,7 +62,8 @@ async fn admit_node(
     State(shared): State<SharedNode>,
     Json(request): Json<Admission>,
 ) -> Result<Json<Membership>, Refusal> {
-    let _changing = shared.changing.try_lock().map_err(|_| Fault::Busy)?;
+    let changing = timeout(ADMISSION_LIMIT, shared.changing.lock()).await;
+    let _changing = changing.map_err(|_| Fault::Busy)?;
     Ok(Json(admit(&shared, request).await?))
 }
 

@@ -184,6 +184,62 @@ fn nodes_join_and_leave_and_the_last_one_ends_the_cluster() {
     assert!(!first.folder.join("cluster").exists());
 }
 
+/// etcd takes one new member at a time.
+#[test]
+fn nodes_that_join_at_the_same_time_wait_for_each_other() {
+    if !is_there() {
+        return;
+    }
+    let folder = Folder::new();
+    let at = addresses(3);
+    let first = Machine::start(&folder, "n1", at[0]);
+    let others = ["n2", "n3"].map(|name| {
+        let last = usize::from(name == "n3");
+        Machine::start(&folder, name, at[1 + last])
+    });
+    first.control().create(wish(&[&first])).expect("made");
+    std::thread::scope(|scope| {
+        for other in &others {
+            let address = first.address.to_string();
+            let join = || other.control().join(JoinCluster { address });
+            scope.spawn(|| join().expect("joined"));
+        }
+    });
+    first.wait_for_up(&["n1", "n2", "n3"]);
+}
+
+#[test]
+fn a_witness_that_is_set_up_anew_stays_one_and_nobody_takes_its_address() {
+    if !is_there() {
+        return;
+    }
+    let folder = Folder::new();
+    let at = addresses(3);
+    let first = Machine::start(&folder, "n1", at[0]);
+    let second = Machine::start(&folder, "n2", at[1]);
+    let mut witness = Machine::start(&folder, "w", at[2]);
+    let wish = NewCluster {
+        witness: Some(witness.address.to_string()),
+        ..wish(&[&first, &second])
+    };
+    first.control().create(wish).expect("made");
+    witness.stop();
+    first.wait_for_up(&["n1", "n2"]);
+    let join = || JoinCluster {
+        address: first.address.to_string(),
+    };
+    let mut thief = Machine::start(&folder, "thief", at[2]);
+    let refused = thief.control().join(join()).expect_err("refused");
+    assert!(refused.message.contains("node w has"), "{refused}");
+    thief.stop();
+    std::fs::remove_dir_all(witness.folder.join("cluster")).expect("removed");
+    witness.resume("etcd");
+    let joined = witness.control().join(join()).expect("joined");
+    let view = joined.nodes.iter().find(|node| node.name == "w");
+    let view = view.expect("it is a node");
+    assert_eq!((view.role, view.memory_bytes), (NodeRole::Witness, 0));
+}
+
 #[test]
 fn a_cluster_that_cannot_be_made_leaves_nothing_behind() {
     if !is_there() {
