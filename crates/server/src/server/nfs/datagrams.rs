@@ -50,7 +50,7 @@ struct Common(Mailbox<Message>);
 enum Message {
     /// Forget this client.
     Close(ConnectionId),
-    /// Answer what was received, and end.
+    /// End. Clients send again what was not answered.
     Stop,
 }
 

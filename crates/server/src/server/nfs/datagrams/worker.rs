@@ -115,6 +115,9 @@ impl Worker {
         loop {
             let now = Instant::now();
             let mut has_worked = self.collect_mail(now);
+            if self.is_stopping {
+                break;
+            }
             match self.receive(now) {
                 Ok(has_received) => has_worked |= has_received,
                 Err(error) => {
@@ -125,9 +128,6 @@ impl Worker {
             has_worked |= self.give_turns(now);
             if now.saturating_duration_since(self.swept) >= SWEEP_EVERY {
                 self.sweep(now);
-            }
-            if self.is_stopping && self.ready.is_empty() {
-                break;
             }
             if !has_worked && self.ready.is_empty() {
                 self.sleep();
@@ -212,7 +212,7 @@ impl Worker {
     fn admit(&mut self, now: Instant, ends: Ends) -> Result<ConnectionId, NotAdmitted> {
         let (peer, local) = ends;
         let shares = self.core.exports.shares();
-        if self.is_stopping || !shares.iter().any(|share| share.is_for(peer.ip())) {
+        if !shares.iter().any(|share| share.is_for(peer.ip())) {
             return Err(NotAdmitted::Stranger);
         }
         self.make_room(peer.ip());
