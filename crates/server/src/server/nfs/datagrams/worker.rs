@@ -173,7 +173,8 @@ impl Worker {
                     strangers += 1;
                     answer_stranger(datagram, &mut self.reply);
                     let ends = (arrival.source, arrival.dest.ip());
-                    send(&mut self.socket, ends, &self.reply);
+                    // A stranger's reply waits for no room: it would hold clients up.
+                    let _ = try_send(&mut self.socket, ends, &self.reply);
                 }
             }
             self.buffer = buffer;
@@ -382,25 +383,30 @@ impl Client {
     }
 }
 
-/// Sends a reply from the address that the client knows. What cannot be sent, the client asks for
+/// Sends a reply, which waits for room in the socket. What cannot be sent, the client asks for
 /// again.
-fn send(socket: &mut UdpSocket, (peer, local): Ends, reply: &[u8]) {
+fn send(socket: &mut UdpSocket, ends: Ends, reply: &[u8]) {
+    let mut sent = try_send(socket, ends, reply);
+    if (sent.as_ref()).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+        let mut watched = [PollFd::new(&*socket, PollFlags::OUT)];
+        // The next try says whether there is room.
+        let _ = poll(&mut watched, Some(&SEND_WITHIN));
+        sent = try_send(socket, ends, reply);
+    }
+    if let Err(error) = sent {
+        tracing::debug!(peer = %ends.0, %error, "a datagram was not sent");
+    }
+}
+
+/// Sends a reply, if there is one, from the address that the client knows.
+fn try_send(socket: &mut UdpSocket, (peer, local): Ends, reply: &[u8]) -> io::Result<()> {
     if reply.is_empty() {
-        return;
+        return Ok(());
     }
     let run = UdpRun {
         source: local,
         dest: peer,
         segment_len_bytes: None,
     };
-    let mut sent = socket.send(&run, std::iter::once(reply));
-    if (sent.as_ref()).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
-        let mut watched = [PollFd::new(&*socket, PollFlags::OUT)];
-        // The next try says whether there is room.
-        let _ = poll(&mut watched, Some(&SEND_WITHIN));
-        sent = socket.send(&run, std::iter::once(reply));
-    }
-    if let Err(error) = sent {
-        tracing::debug!(%peer, %error, "a datagram was not sent");
-    }
+    socket.send(&run, std::iter::once(reply))
 }
