@@ -15,14 +15,13 @@ use net::{
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::super::super::Core;
-use super::super::backend::{COUNTERS_BYTES, NfsBackend, NfsPortalId};
+use super::super::NfsPortal;
+use super::super::backend::NfsBackend;
 use super::{Common, Message};
 
 /// The thread's own state.
 pub(super) struct Worker {
-    core: Arc<Core>,
-    portal: NfsPortalId,
+    portal: NfsPortal,
     socket: UdpSocket,
     common: Arc<Common>,
     gate: Arc<Gate>,
@@ -89,14 +88,13 @@ const SEND_WITHIN: Timespec = Timespec {
 impl Worker {
     pub(super) fn new(
         index: usize,
-        (core, portal): (Arc<Core>, NfsPortalId),
+        portal: NfsPortal,
         socket: UdpSocket,
         common: Arc<Common>,
     ) -> Self {
         Self {
-            gate: core.handle.gate(),
-            grace: core.handle.join_grace_periods(index),
-            core,
+            gate: portal.core.handle.gate(),
+            grace: portal.core.handle.join_grace_periods(index),
             portal,
             socket,
             common,
@@ -212,7 +210,7 @@ impl Worker {
     /// Makes a session for a source of datagrams that was not heard of before.
     fn admit(&mut self, now: Instant, ends: Ends) -> Result<ConnectionId, NotAdmitted> {
         let (peer, local) = ends;
-        let shares = self.core.exports.shares();
+        let shares = self.portal.core.exports.shares();
         if !shares.iter().any(|share| share.is_for(peer.ip())) {
             return Err(NotAdmitted::Stranger);
         }
@@ -223,11 +221,8 @@ impl Worker {
         let address = peer.ip().to_canonical();
         let entered = self.gate.enter(address).map_err(|_| NotAdmitted::Full)?;
         let (place, half_open) = entered;
-        let session_bytes =
-            DatagramSession::<NfsBackend>::BYTES_MAX + QUEUE_BYTES_MAX as u64 + COUNTERS_BYTES;
-        let charge = self.core.charge_connection(session_bytes);
-        let charge = charge.ok_or(NotAdmitted::Full)?;
-        let (core, portal) = (&self.core, &self.portal);
+        let session_bytes = DatagramSession::<NfsBackend>::BYTES_MAX + QUEUE_BYTES_MAX as u64;
+        let portal = &self.portal;
         let local = SocketAddr::new(local, self.socket.local_addr().port());
         let id = self.clients.insert_with(|id| {
             let accepted = Accepted {
@@ -239,7 +234,7 @@ impl Worker {
             Some(Client {
                 ends,
                 session: DatagramSession::new(),
-                backend: NfsBackend::new(Arc::clone(core), accepted, portal, charge),
+                backend: portal.backend(&accepted, session_bytes)?,
                 queue: VecDeque::new(),
                 queued_bytes: 0,
                 is_ready: false,
