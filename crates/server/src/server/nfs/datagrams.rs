@@ -77,9 +77,13 @@ impl Datagrams {
         let name = format!("nfs-udp-{}", address.port());
         let (ready, is_ready) = sync_channel(1);
         let thread = thread::Builder::new().name(name.clone()).spawn(move || {
-            // The starter waits for this.
-            let _ = ready.send(ThreadClock::of_current());
-            Worker::new(index, portal, socket, of_thread).run();
+            let clock = ThreadClock::of_current();
+            let has_clock = clock.is_ok();
+            // The starter waits for this, and has no portal without a clock.
+            let _ = ready.send(clock);
+            if has_clock {
+                Worker::new(index, portal, socket, of_thread).run();
+            }
         })?;
         let gone = |_| Err(io::ErrorKind::BrokenPipe.into());
         let clock = is_ready.recv().unwrap_or_else(gone)?;

@@ -119,7 +119,8 @@ impl Worker {
             match self.receive(now) {
                 Ok(has_received) => has_worked |= has_received,
                 Err(error) => {
-                    tracing::error!(%error, "a portal for UDP has failed and stays deaf");
+                    let address = self.socket.local_addr();
+                    tracing::error!(%address, %error, "a UDP portal has failed and receives nothing; remove it and create it again");
                     break;
                 }
             }
@@ -198,6 +199,7 @@ impl Worker {
         if client.queue.len() < QUEUE_MAX && client.queued_bytes + datagram.len() <= QUEUE_BYTES_MAX
         {
             client.queued_bytes += datagram.len();
+            // The buffer takes the next datagrams before the client has its turn.
             client.queue.push_back(datagram.to_vec());
             if !client.is_ready {
                 client.is_ready = true;
