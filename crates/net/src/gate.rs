@@ -11,13 +11,14 @@
 //! strangers there are, those who are served go on, and others can connect. A new one finds room,
 //! as an older one is evicted for it.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use block::{Stranger, network_of, oldest_of_the_greediest};
+use block::network_of;
 use memory::Budget;
 
 use crate::ConnectionId;
@@ -84,19 +85,27 @@ pub struct Handshake {
 #[derive(Debug, Default)]
 struct HalfOpenList {
     next_number: u64,
-    /// How many each network has, those included that are being evicted.
-    networks: HashMap<IpAddr, usize>,
-    /// Those that hold memory, by their numbers, and what it is together.
+    networks: HashMap<IpAddr, Network>,
+    /// How many hold memory, and how much all of them hold.
+    holding_count: usize,
+    held_bytes: u64,
+    /// How much those hold that were evicted and have not closed yet.
+    leaving_bytes: u64,
+}
+
+/// The half-open connections of one network.
+#[derive(Debug, Default)]
+struct Network {
+    /// All of them, those included that are being evicted.
+    count: usize,
+    /// Those that hold memory, by their numbers, and how much all of them hold.
     holding: BTreeMap<u64, Holding>,
     held_bytes: u64,
-    /// What those hold that were evicted and have not closed yet.
-    leaving_bytes: u64,
 }
 
 #[derive(Debug)]
 struct Holding {
     connection: ConnectionId,
-    network: IpAddr,
     held_bytes: u64,
     is_evicted: Arc<AtomicBool>,
 }
@@ -189,11 +198,11 @@ impl Gate {
         }
         let network = network_of(address);
         let mut strangers = self.lock();
-        let count = strangers.networks.entry(network).or_default();
-        if *count >= self.bounds.half_open_per_network_max {
+        let of_network = strangers.networks.entry(network).or_default();
+        if of_network.count >= self.bounds.half_open_per_network_max {
             return Err(Refused::HalfOpen);
         }
-        *count += 1;
+        of_network.count += 1;
         let number = strangers.next_number;
         strangers.next_number += 1;
         drop(strangers);
@@ -235,14 +244,12 @@ impl HalfOpen {
             gate.bounds.connections_max / SHARE_OF_CONNECTIONS,
         )?;
         self.held_bytes = len_bytes;
-        strangers.held_bytes += len_bytes;
         let holding = Holding {
             connection,
-            network: self.network,
             held_bytes: len_bytes,
             is_evicted: Arc::clone(&self.is_evicted),
         };
-        strangers.holding.insert(self.number, holding);
+        strangers.insert((self.network, self.number), holding);
         Ok(evicted)
     }
 }
@@ -263,27 +270,46 @@ impl HalfOpenList {
             return Err(Refused::Memory);
         }
         let mut evicted = Vec::new();
-        while !self.holding.is_empty()
+        while self.holding_count > 0
             && (self.held_bytes + len_bytes > free_bytes / SHARE_OF_MEMORY
-                || self.holding.len() >= connections_max)
+                || self.holding_count >= connections_max)
         {
             evicted.extend(self.evict_one());
         }
         Ok(evicted)
     }
 
+    /// Evicts the oldest connection of the network whose connections together hold most. Of
+    /// networks that hold as much, the one with the oldest connection.
     fn evict_one(&mut self) -> Option<ConnectionId> {
-        let strangers = self.holding.iter().map(|(&number, holding)| Stranger {
-            number,
-            network: holding.network,
-            held: holding.held_bytes,
+        let networks = self.networks.iter().filter_map(|(&network, of_network)| {
+            let (&oldest, _) = of_network.holding.first_key_value()?;
+            Some((of_network.held_bytes, Reverse(oldest), network))
         });
-        let oldest = oldest_of_the_greediest(strangers)?;
-        let holding = self.holding.remove(&oldest)?;
+        let (_, Reverse(oldest), network) = networks.max()?;
+        let evicted = self.remove((network, oldest))?;
+        self.leaving_bytes += evicted.held_bytes;
+        evicted.is_evicted.store(true, Ordering::Relaxed);
+        Some(evicted.connection)
+    }
+
+    /// A connection of a network, with this number, holds memory from now on.
+    fn insert(&mut self, (network, number): (IpAddr, u64), holding: Holding) {
+        let of_network = self.networks.entry(network).or_default();
+        of_network.held_bytes += holding.held_bytes;
+        self.held_bytes += holding.held_bytes;
+        self.holding_count += 1;
+        of_network.holding.insert(number, holding);
+    }
+
+    /// It does not any more. `None` if it was not among those that do.
+    fn remove(&mut self, (network, number): (IpAddr, u64)) -> Option<Holding> {
+        let of_network = self.networks.get_mut(&network)?;
+        let holding = of_network.holding.remove(&number)?;
+        of_network.held_bytes -= holding.held_bytes;
         self.held_bytes -= holding.held_bytes;
-        self.leaving_bytes += holding.held_bytes;
-        holding.is_evicted.store(true, Ordering::Relaxed);
-        Some(holding.connection)
+        self.holding_count -= 1;
+        Some(holding)
     }
 }
 
@@ -296,16 +322,15 @@ impl Drop for ConnectionPlace {
 impl Drop for HalfOpen {
     fn drop(&mut self) {
         let mut strangers = self.gate.lock();
-        if let Some(count) = strangers.networks.get_mut(&self.network) {
-            *count -= 1;
-            if *count == 0 {
+        if strangers.remove((self.network, self.number)).is_none() {
+            // It holds nothing, or was evicted.
+            strangers.leaving_bytes -= self.held_bytes;
+        }
+        if let Some(of_network) = strangers.networks.get_mut(&self.network) {
+            of_network.count -= 1;
+            if of_network.count == 0 {
                 strangers.networks.remove(&self.network);
             }
-        }
-        if strangers.holding.remove(&self.number).is_some() {
-            strangers.held_bytes -= self.held_bytes;
-        } else {
-            strangers.leaving_bytes -= self.held_bytes;
         }
     }
 }
@@ -391,6 +416,22 @@ mod tests {
         let strangers = gate.lock();
         assert_eq!((strangers.held_bytes, strangers.leaving_bytes), (70, 0));
         drop((strangers, served));
+    }
+
+    #[test]
+    fn of_networks_that_hold_as_much_the_one_with_the_oldest_makes_room() {
+        let gate = gate(100, 100, 400);
+        // A share of 100.
+        let all = [(2, 40), (1, 20), (1, 20)].into_iter().zip(0..);
+        let all: Vec<_> = all
+            .map(|((host, bytes), id)| guest(&gate, host, id, bytes).0)
+            .collect();
+        let (_newest, evicted) = guest(&gate, 3, 3, 30);
+        assert_eq!(evicted, [0]);
+        drop(all);
+        let strangers = gate.lock();
+        assert_eq!((strangers.held_bytes, strangers.leaving_bytes), (30, 0));
+        assert_eq!(strangers.holding_count, 1);
     }
 
     #[test]
