@@ -1,5 +1,5 @@
-//! Admission of connections: bounds on all connections, and on half-open ones, whose peers are
-//! strangers until they are admitted.
+//! Admission of connections: bounds on all connections, and on half-open ones, whose peers have not
+//! been admitted yet.
 //!
 //! ```text
 //!           enter            hold                          admitted
@@ -7,9 +7,9 @@
 //!                                   └─ evicted: it closes ──────────► nothing
 //! ```
 //!
-//! Half-open connections take only a share of the memory and of the places, so however many
-//! strangers there are, those who are served go on, and others can connect. A new one finds room,
-//! as an older one is evicted for it.
+//! Half-open connections take at most a part of the memory and of the places ([`SHARE_OF_MEMORY`],
+//! [`SHARE_OF_CONNECTIONS`]). However many there are, admitted connections go on, and a new one
+//! finds room because an older half-open one is evicted.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -22,14 +22,14 @@ use block::network_of;
 use memory::Budget;
 
 use crate::ConnectionId;
-use crate::driven::LoginProgress;
+use crate::driven::{LoginProgress, Refused};
 
 /// Counts the connections of all threads. Used when connections open, are admitted, and close.
 #[derive(Debug)]
 pub struct Gate {
     bounds: GateBounds,
     connections: AtomicUsize,
-    strangers: Mutex<HalfOpenList>,
+    half_open: Mutex<HalfOpenList>,
 }
 
 /// The bounds of a [`Gate`].
@@ -41,20 +41,6 @@ pub struct GateBounds {
     pub half_open_per_network_max: usize,
     /// What connections are charged to.
     pub budget: Arc<Budget>,
-}
-
-/// Why a connection is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
-    /// In all.
-    #[error("the maximum number of connections is reached")]
-    Full,
-    /// Of its network.
-    #[error("its address has too many connections that have not logged in")]
-    HalfOpen,
-    /// Of memory.
-    #[error("connections that have not logged in hold too much of the memory budget")]
-    Memory,
 }
 
 /// A connection's place; left when this drops.
@@ -177,7 +163,7 @@ impl Gate {
         Self {
             bounds,
             connections: AtomicUsize::new(0),
-            strangers: Mutex::default(),
+            half_open: Mutex::default(),
         }
     }
 
@@ -197,15 +183,15 @@ impl Gate {
             return Err(Refused::Full);
         }
         let network = network_of(address);
-        let mut strangers = self.lock();
-        let of_network = strangers.networks.entry(network).or_default();
+        let mut list = self.lock();
+        let of_network = list.networks.entry(network).or_default();
         if of_network.count >= self.bounds.half_open_per_network_max {
             return Err(Refused::HalfOpen);
         }
         of_network.count += 1;
-        let number = strangers.next_number;
-        strangers.next_number += 1;
-        drop(strangers);
+        let number = list.next_number;
+        list.next_number += 1;
+        drop(list);
         let half_open = HalfOpen {
             gate: Arc::clone(self),
             number,
@@ -223,7 +209,7 @@ impl Gate {
 
     /// No code that runs under this lock leaves its sums half changed.
     fn lock(&self) -> MutexGuard<'_, HalfOpenList> {
-        self.strangers
+        self.half_open
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
@@ -236,9 +222,9 @@ impl HalfOpen {
         len_bytes: u64,
     ) -> Result<Vec<ConnectionId>, Refused> {
         let gate = Arc::clone(&self.gate);
-        let mut strangers = gate.lock();
+        let mut list = gate.lock();
         let free_bytes = gate.bounds.budget.free_bytes().saturating_add(len_bytes);
-        let evicted = strangers.make_room(
+        let evicted = list.make_room(
             len_bytes,
             free_bytes,
             gate.bounds.connections_max / SHARE_OF_CONNECTIONS,
@@ -249,7 +235,7 @@ impl HalfOpen {
             held_bytes: len_bytes,
             is_evicted: Arc::clone(&self.is_evicted),
         };
-        strangers.insert((self.network, self.number), holding);
+        list.insert((self.network, self.number), holding);
         Ok(evicted)
     }
 }
@@ -321,15 +307,15 @@ impl Drop for ConnectionPlace {
 
 impl Drop for HalfOpen {
     fn drop(&mut self) {
-        let mut strangers = self.gate.lock();
-        if strangers.remove((self.network, self.number)).is_none() {
+        let mut list = self.gate.lock();
+        if list.remove((self.network, self.number)).is_none() {
             // It holds nothing, or was evicted.
-            strangers.leaving_bytes -= self.held_bytes;
+            list.leaving_bytes -= self.held_bytes;
         }
-        if let Some(of_network) = strangers.networks.get_mut(&self.network) {
+        if let Some(of_network) = list.networks.get_mut(&self.network) {
             of_network.count -= 1;
             if of_network.count == 0 {
-                strangers.networks.remove(&self.network);
+                list.networks.remove(&self.network);
             }
         }
     }
@@ -404,7 +390,7 @@ mod tests {
     fn strangers_hold_a_quarter_of_what_is_free_and_the_oldest_of_most_makes_room() {
         let gate = gate(100, 100, 1000);
         let served = gate.bounds.budget.reserve(600).expect("free");
-        // 400 are free, so 100 are for strangers.
+        // 400 are free, so 100 are for half-open connections.
         let (_other, _) = guest(&gate, 9, 1, 40);
         let (oldest, _) = guest(&gate, 1, 2, 30);
         let (next, evicted) = guest(&gate, 1, 3, 30);
@@ -413,9 +399,9 @@ mod tests {
         assert_eq!(evicted, [2]);
         assert!(oldest.handshake.is_evicted() && !next.handshake.is_evicted());
         drop((oldest, newest));
-        let strangers = gate.lock();
-        assert_eq!((strangers.held_bytes, strangers.leaving_bytes), (70, 0));
-        drop((strangers, served));
+        let list = gate.lock();
+        assert_eq!((list.held_bytes, list.leaving_bytes), (70, 0));
+        drop((list, served));
     }
 
     #[test]
@@ -429,9 +415,9 @@ mod tests {
         let (_newest, evicted) = guest(&gate, 3, 3, 30);
         assert_eq!(evicted, [0]);
         drop(all);
-        let strangers = gate.lock();
-        assert_eq!((strangers.held_bytes, strangers.leaving_bytes), (30, 0));
-        assert_eq!(strangers.holding_count, 1);
+        let list = gate.lock();
+        assert_eq!((list.held_bytes, list.leaving_bytes), (30, 0));
+        assert_eq!(list.holding_count, 1);
     }
 
     #[test]
