@@ -181,7 +181,8 @@ impl Clients {
         let Some(owner) = self.owners_mut(client)?.get(OwnerKind::Opens, name) else {
             return self.add_numbered(client, OwnerKind::Opens, name);
         };
-        if owner.is_confirmed || owner.is_repeated(request) {
+        // What a connection is just opening stays: this request is refused.
+        if owner.is_confirmed || owner.is_busy() || owner.is_repeated(request) {
             return Ok(());
         }
         owner.restart();
