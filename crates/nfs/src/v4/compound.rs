@@ -450,9 +450,10 @@ impl<B: Backend> Compound<'_, B> {
         let number = arguments.u32().unwrap_or(ILLEGAL);
         self.at.count += 1;
         let operation = Operation::new(number, self.at.minor);
-        // With RESOURCE the number of a request of an owner is not taken.
+        // With RESOURCE the number of a request of an owner is not taken. Clients do not retry what
+        // has failed like that.
         let status = match self.at.minor {
-            MinorVersion::Zero if operation.is_executed_once() => Status4::Resource,
+            MinorVersion::Zero if operation.is_of_owner() => Status4::Resource,
             _ => Status4::Delay,
         };
         out.u32(number);
