@@ -142,6 +142,9 @@ enum Start {
     Failed(u32, Status4),
 }
 
+/// How much of the operations behind SEQUENCE is compared when a request is sent again, in bytes:
+/// what precedes the data of a WRITE, and more.
+const CHECKED_BYTES_MAX: usize = 512;
 /// The longest tag in bytes.
 const TAG_BYTES_MAX: usize = 1024;
 /// The longest reply without a session: that of EXCHANGE_ID or CREATE_SESSION.
@@ -343,7 +346,7 @@ impl<B: Backend> Compound<'_, B> {
             address: self.backend.client(),
             len_bytes,
             operations: self.at.left,
-            checksum: self.credential.checksum(crc32c::crc32c(arguments.rest())),
+            checksum: self.credential.checksum(checksum_of(arguments.rest())),
         };
         let now = self.now;
         let begun = with_clients(self.backend, |clients| {
@@ -758,6 +761,14 @@ impl<B: Backend> Compound<'_, B> {
         }
         Ok(id)
     }
+}
+
+/// What distinguishes requests that have the same slot and sequence. Checking requests that are
+/// sent again is optional (RFC 8881 section 2.10.6.1.3.1), so the data of WRITE are left out: they
+/// would be read once more for that.
+fn checksum_of(arguments: &[u8]) -> u32 {
+    let front = &arguments[..arguments.len().min(CHECKED_BYTES_MAX)];
+    crc32c::crc32c_append(crc32c::crc32c(front), &arguments.len().to_be_bytes())
 }
 
 impl Sequenced {
