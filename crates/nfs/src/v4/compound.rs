@@ -56,6 +56,8 @@ pub(super) struct Progress {
     main: Option<Operation>,
     pub(super) bytes_in: u64,
     pub(super) bytes_out: u64,
+    /// What operations have moved within this server: see [`Compound::check_moved`].
+    pub(super) moved_bytes: u64,
     /// Results that may be placed.
     pub(super) results: Results,
 }
@@ -283,6 +285,7 @@ impl Progress {
             main: None,
             bytes_in: 0,
             bytes_out: 0,
+            moved_bytes: 0,
             results: Results::default(),
         }
     }
