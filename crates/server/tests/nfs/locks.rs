@@ -234,6 +234,13 @@ fn opens_and_locks_in_a_directory_are_reclaimed_after_a_restart() {
     assert_eq!(two.reclaim(&handle).0, NO_GRACE);
 }
 
+/// The state number of NSM in the file of clients.
+fn state_of(noted: &str) -> u32 {
+    let line = noted.lines().nth(1).expect("the state");
+    let number = line.strip_prefix("state ").expect("the state");
+    number.parse().expect("a number")
+}
+
 #[test]
 fn locks_of_version_3_in_a_directory_are_reclaimed_after_a_restart() {
     let (folder, notes) = (Folder::new("reclaimed-3"), Folder::new("notes-3"));
@@ -251,11 +258,6 @@ fn locks_of_version_3_in_a_directory_are_reclaimed_after_a_restart() {
             .raw(&lock.0)
             .u32(1)
             .u32(7)
-    };
-    let state_of = |noted: &str| -> u32 {
-        let line = noted.lines().nth(1).expect("the state");
-        let number = line.strip_prefix("state ").expect("the state");
-        number.parse().expect("a number")
     };
     let (lock, handle, first_state) = {
         let it = start();
