@@ -225,8 +225,8 @@ mod tests {
     #[test]
     fn a_metaphor_is_found_as_a_name_of_a_type_alone() {
         let mut findings = Vec::new();
-        let text = "pub(crate) struct Seat<'a> {\n}\nuse x::Guest;\nstruct Seats;\n\
-                    pub(in crate::x) enum Books {\n";
+        let text = "pub(crate) struct Seat<'a> {\n}\n\
+                    use x::Guest;\nstruct Seats;\npub(in crate::x) enum Books {\n";
         find_metaphors("a.rs", text, &mut findings);
         let expected = [
             "a.rs:1: Seat: name its role",

@@ -118,6 +118,9 @@ pub enum CloseReason {
     /// It had not logged in, and others needed room.
     #[error("it had not logged in, and made room for other connections")]
     Evicted,
+    /// There was no room for it.
+    #[error("refused: {0}")]
+    Refused(#[from] Refused),
     /// On request.
     #[error("ended on request")]
     Requested,
@@ -127,6 +130,23 @@ pub enum CloseReason {
     /// The session panicked. Others go on.
     #[error("the session failed an assertion; please report this with the lines above it")]
     Panicked,
+}
+
+/// Why there is no room for a new connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// There are too many connections.
+    #[error("the maximum number of connections is reached")]
+    Full,
+    /// Its network has too many that are half open.
+    #[error(
+        "its address, or the /64 network of its IPv6 address, has too many connections that have not logged in"
+    )]
+    HalfOpen,
+    /// Those that are half open, and those that were evicted and have not closed yet, hold too much
+    /// memory.
+    #[error("connections that have not logged in hold too much of the memory budget")]
+    Memory,
 }
 
 /// A session with its backend: the part that is the same over sockets and queue pairs.

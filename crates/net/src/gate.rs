@@ -1,5 +1,5 @@
-//! Admission of connections: bounds on all connections, and on half-open ones, whose peers are
-//! strangers until they are admitted.
+//! Admission of connections: bounds on all connections, and on half-open ones, whose peers have not
+//! been admitted yet.
 //!
 //! ```text
 //!           enter            hold                          admitted
@@ -7,28 +7,29 @@
 //!                                   └─ evicted: it closes ──────────► nothing
 //! ```
 //!
-//! Half-open connections take only a share of the memory and of the places, so however many
-//! strangers there are, those who are served go on, and others can connect. A new one finds room,
-//! as an older one is evicted for it.
+//! Half-open connections take at most a part of the memory and of the places ([`SHARE_OF_MEMORY`],
+//! [`SHARE_OF_CONNECTIONS`]). However many there are, admitted connections go on, and a new one
+//! finds room because an older half-open one is evicted.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use block::{Stranger, network_of, oldest_of_the_greediest};
+use block::network_of;
 use memory::Budget;
 
 use crate::ConnectionId;
-use crate::driven::LoginProgress;
+use crate::driven::{LoginProgress, Refused};
 
 /// Counts the connections of all threads. Used when connections open, are admitted, and close.
 #[derive(Debug)]
 pub struct Gate {
     bounds: GateBounds,
     connections: AtomicUsize,
-    strangers: Mutex<HalfOpenList>,
+    half_open: Mutex<HalfOpenList>,
 }
 
 /// The bounds of a [`Gate`].
@@ -40,20 +41,6 @@ pub struct GateBounds {
     pub half_open_per_network_max: usize,
     /// What connections are charged to.
     pub budget: Arc<Budget>,
-}
-
-/// Why a connection is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
-    /// In all.
-    #[error("the maximum number of connections is reached")]
-    Full,
-    /// Of its network.
-    #[error("its address has too many connections that have not logged in")]
-    HalfOpen,
-    /// Of memory.
-    #[error("connections that have not logged in hold too much of the memory budget")]
-    Memory,
 }
 
 /// A connection's place; left when this drops.
@@ -84,19 +71,27 @@ pub struct Handshake {
 #[derive(Debug, Default)]
 struct HalfOpenList {
     next_number: u64,
-    /// How many each network has, those included that are being evicted.
-    networks: HashMap<IpAddr, usize>,
-    /// Those that hold memory, by their numbers, and what it is together.
+    networks: HashMap<IpAddr, Network>,
+    /// How many hold memory, and how much all of them hold.
+    holding_count: usize,
+    held_bytes: u64,
+    /// How much those hold that were evicted and have not closed yet.
+    leaving_bytes: u64,
+}
+
+/// The half-open connections of one network.
+#[derive(Debug, Default)]
+struct Network {
+    /// All of them, those included that are being evicted.
+    count: usize,
+    /// Those that hold memory, by their numbers, and how much all of them hold.
     holding: BTreeMap<u64, Holding>,
     held_bytes: u64,
-    /// What those hold that were evicted and have not closed yet.
-    leaving_bytes: u64,
 }
 
 #[derive(Debug)]
 struct Holding {
     connection: ConnectionId,
-    network: IpAddr,
     held_bytes: u64,
     is_evicted: Arc<AtomicBool>,
 }
@@ -168,7 +163,7 @@ impl Gate {
         Self {
             bounds,
             connections: AtomicUsize::new(0),
-            strangers: Mutex::default(),
+            half_open: Mutex::default(),
         }
     }
 
@@ -188,15 +183,15 @@ impl Gate {
             return Err(Refused::Full);
         }
         let network = network_of(address);
-        let mut strangers = self.lock();
-        let count = strangers.networks.entry(network).or_default();
-        if *count >= self.bounds.half_open_per_network_max {
+        let mut list = self.lock();
+        let of_network = list.networks.entry(network).or_default();
+        if of_network.count >= self.bounds.half_open_per_network_max {
             return Err(Refused::HalfOpen);
         }
-        *count += 1;
-        let number = strangers.next_number;
-        strangers.next_number += 1;
-        drop(strangers);
+        of_network.count += 1;
+        let number = list.next_number;
+        list.next_number += 1;
+        drop(list);
         let half_open = HalfOpen {
             gate: Arc::clone(self),
             number,
@@ -214,7 +209,7 @@ impl Gate {
 
     /// No code that runs under this lock leaves its sums half changed.
     fn lock(&self) -> MutexGuard<'_, HalfOpenList> {
-        self.strangers
+        self.half_open
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
@@ -227,22 +222,20 @@ impl HalfOpen {
         len_bytes: u64,
     ) -> Result<Vec<ConnectionId>, Refused> {
         let gate = Arc::clone(&self.gate);
-        let mut strangers = gate.lock();
+        let mut list = gate.lock();
         let free_bytes = gate.bounds.budget.free_bytes().saturating_add(len_bytes);
-        let evicted = strangers.make_room(
+        let evicted = list.make_room(
             len_bytes,
             free_bytes,
             gate.bounds.connections_max / SHARE_OF_CONNECTIONS,
         )?;
         self.held_bytes = len_bytes;
-        strangers.held_bytes += len_bytes;
         let holding = Holding {
             connection,
-            network: self.network,
             held_bytes: len_bytes,
             is_evicted: Arc::clone(&self.is_evicted),
         };
-        strangers.holding.insert(self.number, holding);
+        list.insert((self.network, self.number), holding);
         Ok(evicted)
     }
 }
@@ -263,27 +256,46 @@ impl HalfOpenList {
             return Err(Refused::Memory);
         }
         let mut evicted = Vec::new();
-        while !self.holding.is_empty()
+        while self.holding_count > 0
             && (self.held_bytes + len_bytes > free_bytes / SHARE_OF_MEMORY
-                || self.holding.len() >= connections_max)
+                || self.holding_count >= connections_max)
         {
             evicted.extend(self.evict_one());
         }
         Ok(evicted)
     }
 
+    /// Evicts the oldest connection of the network whose connections together hold most. Of
+    /// networks that hold as much, the one with the oldest connection.
     fn evict_one(&mut self) -> Option<ConnectionId> {
-        let strangers = self.holding.iter().map(|(&number, holding)| Stranger {
-            number,
-            network: holding.network,
-            held: holding.held_bytes,
+        let networks = self.networks.iter().filter_map(|(&network, of_network)| {
+            let (&oldest, _) = of_network.holding.first_key_value()?;
+            Some((of_network.held_bytes, Reverse(oldest), network))
         });
-        let oldest = oldest_of_the_greediest(strangers)?;
-        let holding = self.holding.remove(&oldest)?;
+        let (_, Reverse(oldest), network) = networks.max()?;
+        let evicted = self.remove((network, oldest))?;
+        self.leaving_bytes += evicted.held_bytes;
+        evicted.is_evicted.store(true, Ordering::Relaxed);
+        Some(evicted.connection)
+    }
+
+    /// A connection of a network, with this number, holds memory from now on.
+    fn insert(&mut self, (network, number): (IpAddr, u64), holding: Holding) {
+        let of_network = self.networks.entry(network).or_default();
+        of_network.held_bytes += holding.held_bytes;
+        self.held_bytes += holding.held_bytes;
+        self.holding_count += 1;
+        of_network.holding.insert(number, holding);
+    }
+
+    /// It does not any more. `None` if it was not among those that do.
+    fn remove(&mut self, (network, number): (IpAddr, u64)) -> Option<Holding> {
+        let of_network = self.networks.get_mut(&network)?;
+        let holding = of_network.holding.remove(&number)?;
+        of_network.held_bytes -= holding.held_bytes;
         self.held_bytes -= holding.held_bytes;
-        self.leaving_bytes += holding.held_bytes;
-        holding.is_evicted.store(true, Ordering::Relaxed);
-        Some(holding.connection)
+        self.holding_count -= 1;
+        Some(holding)
     }
 }
 
@@ -295,17 +307,16 @@ impl Drop for ConnectionPlace {
 
 impl Drop for HalfOpen {
     fn drop(&mut self) {
-        let mut strangers = self.gate.lock();
-        if let Some(count) = strangers.networks.get_mut(&self.network) {
-            *count -= 1;
-            if *count == 0 {
-                strangers.networks.remove(&self.network);
-            }
+        let mut list = self.gate.lock();
+        if list.remove((self.network, self.number)).is_none() {
+            // It holds nothing, or was evicted.
+            list.leaving_bytes -= self.held_bytes;
         }
-        if strangers.holding.remove(&self.number).is_some() {
-            strangers.held_bytes -= self.held_bytes;
-        } else {
-            strangers.leaving_bytes -= self.held_bytes;
+        if let Some(of_network) = list.networks.get_mut(&self.network) {
+            of_network.count -= 1;
+            if of_network.count == 0 {
+                list.networks.remove(&self.network);
+            }
         }
     }
 }
@@ -379,7 +390,7 @@ mod tests {
     fn strangers_hold_a_quarter_of_what_is_free_and_the_oldest_of_most_makes_room() {
         let gate = gate(100, 100, 1000);
         let served = gate.bounds.budget.reserve(600).expect("free");
-        // 400 are free, so 100 are for strangers.
+        // 400 are free, so 100 are for half-open connections.
         let (_other, _) = guest(&gate, 9, 1, 40);
         let (oldest, _) = guest(&gate, 1, 2, 30);
         let (next, evicted) = guest(&gate, 1, 3, 30);
@@ -388,9 +399,25 @@ mod tests {
         assert_eq!(evicted, [2]);
         assert!(oldest.handshake.is_evicted() && !next.handshake.is_evicted());
         drop((oldest, newest));
-        let strangers = gate.lock();
-        assert_eq!((strangers.held_bytes, strangers.leaving_bytes), (70, 0));
-        drop((strangers, served));
+        let list = gate.lock();
+        assert_eq!((list.held_bytes, list.leaving_bytes), (70, 0));
+        drop((list, served));
+    }
+
+    #[test]
+    fn of_networks_that_hold_as_much_the_one_with_the_oldest_makes_room() {
+        let gate = gate(100, 100, 400);
+        // A share of 100.
+        let all = [(2, 40), (1, 20), (1, 20)].into_iter().zip(0..);
+        let all: Vec<_> = all
+            .map(|((host, bytes), id)| guest(&gate, host, id, bytes).0)
+            .collect();
+        let (_newest, evicted) = guest(&gate, 3, 3, 30);
+        assert_eq!(evicted, [0]);
+        drop(all);
+        let list = gate.lock();
+        assert_eq!((list.held_bytes, list.leaving_bytes), (30, 0));
+        assert_eq!(list.holding_count, 1);
     }
 
     #[test]

@@ -52,7 +52,7 @@ mod tests;
 pub use background::{Background, enter_background};
 pub use driven::{
     Accepted, Acceptor, Attachment, CloseReason, Driven, DrivenStream, Joined, ListenerId,
-    LoginProgress, drive,
+    LoginProgress, Refused, drive,
 };
 pub use external_drivers::{ExternalDriver, Membership};
 pub use grace::GracePeriod;
@@ -62,7 +62,7 @@ pub use thread_clock::ThreadUsage;
 /// The parts of a reactor, for threads that drive connections of another kind.
 pub mod parts {
     pub use crate::event_set::EventSet;
-    pub use crate::gate::{ConnectionPlace, Gate, GateBounds, HalfOpen, Handshake, Refused};
+    pub use crate::gate::{ConnectionPlace, Gate, GateBounds, HalfOpen, Handshake};
     pub use crate::mailbox::{Mail, Mailbox};
     pub use crate::poller::Wait;
     pub use crate::reactors::GraceMember;

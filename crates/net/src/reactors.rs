@@ -14,9 +14,9 @@ use memory::Budget;
 use rustix::thread::CpuSet;
 
 use crate::connection::UNDRAINED_MAX_BYTES;
-use crate::driven::Acceptor;
+use crate::driven::{Acceptor, Refused};
 use crate::external_drivers::{ExternalDriver, ExternalDrivers, Membership};
-use crate::gate::{Gate, GateBounds, Handshake, Refused};
+use crate::gate::{Gate, GateBounds, Handshake};
 use crate::grace::{GracePeriod, GracePeriods};
 use crate::listener::{self, Listener};
 use crate::mailbox::Mailbox;

@@ -30,7 +30,7 @@ mod reclaim;
 mod slots;
 mod stateid;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
@@ -242,11 +242,13 @@ impl Clients {
         };
         self.used_bytes -= client.used_bytes;
         self.forget_record(&client);
-        for state in client.states.values() {
-            if let Some(file) = self.files.get_mut(&state.file) {
+        // Each file once, since every visit looks at everything that is open and locked of it.
+        let files: BTreeSet<_> = client.states.values().map(|state| state.file).collect();
+        for key in &files {
+            if let Some(file) = self.files.get_mut(key) {
                 file.remove_client(id);
-                self.grant_waiters(&state.file);
-                self.forget_unused(&state.file);
+                self.grant_waiters(key);
+                self.forget_unused(key);
             }
         }
     }

@@ -196,20 +196,23 @@ impl FileData {
         Ok(page >= last)
     }
 
-    /// How many bytes between `start` and `end` are in pages.
-    pub(crate) fn mapped_bytes(&self, start: u64, end: u64) -> u64 {
+    /// Whether more than `max_bytes` between `start` and `end` are in pages.
+    pub(crate) fn maps_more_than(&self, (start, end): (u64, u64), max_bytes: u64) -> bool {
         let (mut page, last) = (start / PAGE_BYTES, end.div_ceil(PAGE_BYTES));
-        let mut mapped = 0;
+        let mut left = max_bytes / PAGE_BYTES;
         while page < last {
             let segment = self.extents.at(page);
             let (Segment::Mapped(Run { count, .. }) | Segment::Hole(count)) = segment;
             let count = count.min(last - page);
             if let Segment::Mapped(_) = segment {
-                mapped += count;
+                let Some(rest) = left.checked_sub(count) else {
+                    return true;
+                };
+                left = rest;
             }
             page += count;
         }
-        mapped * PAGE_BYTES
+        false
     }
 
     /// A copy of what is between `start` and `end`, at `offset` of a file that has nothing else.

@@ -115,7 +115,11 @@ pub(crate) enum ConnectLineError {
         protocol: &'static str,
     },
     #[error(
-        "no portal leads to {target}; open one with `ramport portal create {scheme}://ADDRESS`"
+        "{target} is an iSCSI target, whose hosts have neither DH-HMAC-CHAP secrets nor TLS keys; choose an NVMe target, or set a CHAP secret with `ramport host create IQN --chap-secret-file FILE`"
+    )]
+    NotNvme { target: String },
+    #[error(
+        "no suitable portal leads to {target}; open one with `ramport portal create {scheme}://ADDRESS`"
     )]
     NoPortal {
         target: String,
@@ -202,14 +206,15 @@ pub(crate) fn nvme_commands(
     let target = offer.target;
     let protocol = protocol_of(&target.name);
     if protocol != Protocol::Nvme {
-        return Err(ConnectLineError::HostOfOtherProtocol {
+        return Err(ConnectLineError::NotNvme {
             target: target.name.clone(),
-            host: host.to_owned(),
-            protocol: word(protocol),
         });
     }
     let mut ways = ways(offer, wish, protocol)?;
     ways.retain(|way| can_prove(way.portal.transport));
+    if ways.is_empty() {
+        return Err(no_portal(offer, protocol));
+    }
     let options = format!("{} {proof}", identity(host));
     let commands = ways.iter().map(|way| nvme::connect(target, way, &options));
     Ok(commands.collect())
@@ -303,13 +308,7 @@ fn ways<'a>(
     });
     let mut ways: Vec<_> = ways.collect();
     if ways.is_empty() {
-        return Err(ConnectLineError::NoPortal {
-            target: target.name.clone(),
-            scheme: match protocol {
-                Protocol::Nvme => Transport::NvmeTcp.scheme(),
-                Protocol::Iscsi => Transport::Iscsi.scheme(),
-            },
-        });
+        return Err(no_portal(offer, protocol));
     }
     if let Some(Portal(wanted)) = wish.portal {
         let urls: Vec<_> = ways.iter().map(|way| way.view.url.as_str()).collect();
@@ -324,6 +323,16 @@ fn ways<'a>(
         }
     }
     Ok(ways)
+}
+
+fn no_portal(offer: &Offer<'_>, protocol: Protocol) -> ConnectLineError {
+    ConnectLineError::NoPortal {
+        target: offer.target.name.clone(),
+        scheme: match protocol {
+            Protocol::Nvme => Transport::NvmeTcp.scheme(),
+            Protocol::Iscsi => Transport::Iscsi.scheme(),
+        },
+    }
 }
 
 /// The placeholder for the address if none is known.

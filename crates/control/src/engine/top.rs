@@ -9,7 +9,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use block::OpKind;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
-use server::{IoStatistics, PortalInfo, SessionInfo, SessionProtocol, ThreadInfo, VolumeInfo};
+use server::{
+    FileProcedure, FileStatistics, IoStatistics, KindStatistics, PortalInfo, SessionInfo,
+    SessionProtocol, ThreadInfo, VolumeInfo,
+};
 use utoipa::ToSchema;
 
 use super::{CacheFigures, CapacityView, Engine};
@@ -42,7 +45,8 @@ pub struct TopView {
 /// Figures of an interval. Commands count when they complete.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Figures {
-    /// Commands of all kinds per second, including failed ones.
+    /// Commands of all kinds per second, including failed ones; of a session of NFS, calls of all
+    /// procedures.
     pub iops: f64,
     /// Reads per second.
     pub read_iops: f64,
@@ -255,13 +259,28 @@ impl TopView {
 
 impl Figures {
     /// The figures of commands `done` in an interval of `length`, of counters that stand at `now`.
-    #[expect(clippy::cast_precision_loss, reason = "52 bits are enough for rates")]
     fn of(done: &IoStatistics, now: &IoStatistics, length: Duration) -> Self {
+        let kinds = (done.kind(OpKind::Read), done.kind(OpKind::Write));
+        Self::of_kinds(kinds, &done.total(), now.total().errors, length)
+    }
+
+    /// The same of calls of NFS.
+    fn of_calls(done: &FileStatistics, now: &FileStatistics, length: Duration) -> Self {
+        let (reads, writes) = (FileProcedure::Read, FileProcedure::Write);
+        let kinds = (done.kind(reads), done.kind(writes));
+        Self::of_kinds(kinds, &done.total(), now.total().errors, length)
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "52 bits are enough for rates")]
+    fn of_kinds(
+        (reads, writes): (&KindStatistics, &KindStatistics),
+        total: &KindStatistics,
+        errors_total: u64,
+        length: Duration,
+    ) -> Self {
         let length_s = length.as_secs_f64().max(f64::MIN_POSITIVE);
         let rate = |count: u64| count as f64 / length_s;
         let us = |latency: Duration| latency.as_secs_f64() * 1e6;
-        let (reads, writes) = (done.kind(OpKind::Read), done.kind(OpKind::Write));
-        let total = done.total();
         Self {
             iops: rate(total.operations),
             read_iops: rate(reads.operations),
@@ -272,7 +291,7 @@ impl Figures {
             latency_p99_us: total.latency.quantile(0.99).map(us),
             queue_depth: total.latency.sum().as_secs_f64() / length_s,
             errors: total.errors,
-            errors_total: now.total().errors,
+            errors_total,
         }
     }
 }
@@ -305,9 +324,9 @@ fn volumes_between(before: &Reading, now: &Reading, length: Duration) -> Vec<Vol
 
 fn sessions_between(before: &Reading, now: &Reading, length: Duration) -> Vec<SessionFigures> {
     let earlier = before.sessions.iter();
-    let earlier: BTreeMap<_, _> = earlier.map(|one| (one.id, &one.statistics)).collect();
+    let earlier: BTreeMap<_, _> = earlier.map(|one| (one.id, one)).collect();
     let sessions = now.sessions.iter().map(|session| {
-        let done = done_since(&session.statistics, earlier.get(&session.id).copied());
+        let before = earlier.get(&session.id).copied();
         SessionFigures {
             id: session.id.0,
             target: session.target.as_ref().map(ToString::to_string),
@@ -316,10 +335,30 @@ fn sessions_between(before: &Reading, now: &Reading, length: Duration) -> Vec<Se
             peer: session.peer.to_string(),
             transport: session.protocol.transport().scheme().to_owned(),
             connections: session.connections,
-            figures: Figures::of(&done, &session.statistics, length),
+            figures: session_figures(before, session, length),
         }
     });
     sessions.collect()
+}
+
+/// The figures of a session. Those of NFS are of all calls, most of which touch no data.
+fn session_figures(before: Option<&SessionInfo>, now: &SessionInfo, length: Duration) -> Figures {
+    if let Some(now) = calls(now) {
+        let before = before.and_then(calls);
+        let done = before.map_or_else(|| now.clone(), |before| now.since(before));
+        return Figures::of_calls(&done, now, length);
+    }
+    let before = before.map(|before| &before.statistics);
+    let done = done_since(&now.statistics, before);
+    Figures::of(&done, &now.statistics, length)
+}
+
+/// The calls of a session of NFS.
+fn calls(session: &SessionInfo) -> Option<&FileStatistics> {
+    match &session.protocol {
+        SessionProtocol::Nfs { operations, .. } => Some(operations),
+        _ => None,
+    }
 }
 
 fn portals_between(before: &Reading, now: &Reading, length: Duration) -> Vec<PortalFigures> {

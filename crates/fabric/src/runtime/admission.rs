@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use net::parts::{ConnectionPlace, Handshake, Refused};
-use net::{Accepted, CloseReason};
+use net::parts::{ConnectionPlace, Handshake};
+use net::{Accepted, Refused};
 
 use super::Common;
 use super::acceptor::{Admitted, MessageAcceptor, Refusal, Request};
@@ -61,7 +61,7 @@ pub(super) fn admit<P: Provider>(
         bytes + u64::from(PIECE_MAX_BYTES) + admitted.driven.attachment().charged_bytes();
     let held = (common.reactors).hold(&mut login.handshake, accepted.id, held_bytes);
     if let Err(refused) = held {
-        admitted.driven.handle_close(now, &CloseReason::Evicted);
+        admitted.driven.handle_close(now, &refused.into());
         return Err(refused.into());
     }
     let receives = Receives::allocate(&admitted.shape, provider)?;

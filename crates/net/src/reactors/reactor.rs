@@ -272,7 +272,7 @@ impl Reactor {
             let mut driven = incoming.acceptor.accept(now, &accepted)?;
             let charged_bytes = driven.attachment().charged_bytes();
             if let Err(refused) = handle.hold(&mut handshake, id, charged_bytes) {
-                driven.handle_close(now, &CloseReason::Evicted);
+                driven.handle_close(now, &refused.into());
                 failure = Some(refused.into());
                 return None;
             }
@@ -461,7 +461,7 @@ impl Reactor {
 #[derive(Debug, thiserror::Error)]
 enum NotAdmitted {
     #[error(transparent)]
-    Refused(#[from] crate::gate::Refused),
+    Refused(#[from] crate::Refused),
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error("its listener accepts no more connections")]

@@ -1,5 +1,6 @@
 //! What is open and locked of one file, by all clients.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::claims::{Conflict, LockKind, LockRange, ShareModes};
@@ -171,10 +172,12 @@ impl FileState {
         kind: LockKind,
         range: LockRange,
     ) -> Option<Conflict> {
+        let is_own = |locker: &&FileLocker| locker.holder.0 == client && *locker.owner == *owner;
+        let own = self.lockers.iter().filter(is_own);
+        let own: BTreeSet<_> = own.map(|locker| locker.holder).collect();
         let held = self.ranges.iter().find(|held| {
             let excludes = held.kind == LockKind::Write || kind == LockKind::Write;
-            let is_own = || held.holder.0 == client && self.owner_of(held.holder) == Some(owner);
-            excludes && held.range.overlaps(range) && !is_own()
+            excludes && held.range.overlaps(range) && !own.contains(&held.holder)
         })?;
         Some(Conflict {
             range: held.range,

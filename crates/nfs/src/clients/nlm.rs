@@ -9,7 +9,7 @@
 //!
 //! Read first: RFC 1813 section 6.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use super::claims::{Conflict, FileKey, LockKind, LockRange};
@@ -502,7 +502,8 @@ impl Clients {
         self.grants.retain(|_, pending| pending.client != client);
         let pending = &self.grants;
         self.fresh_grants.retain(|id| pending.contains_key(id));
-        for key in removed.owners.values().chain(&removed.waits) {
+        let files: BTreeSet<_> = removed.owners.values().chain(&removed.waits).collect();
+        for key in files {
             if let Some(file) = self.files.get_mut(key) {
                 file.remove_client(client);
                 file.waiters.retain(|waiter| waiter.client != client);

@@ -141,8 +141,9 @@ impl Clients {
     pub(crate) fn has_open_at(&self, address: IpAddr, key: &super::FileKey) -> bool {
         let is_near =
             |client: &super::Client| client.owners.is_some() && client.principal.address == address;
-        let mut near = self.clients.iter().filter(|(_, client)| is_near(client));
-        near.any(|(&id, _)| self.has_open(id, key))
+        let opens = self.files.get(key).map(|file| &file.opens);
+        let mut holders = opens.into_iter().flatten().map(|open| open.holder.0);
+        holders.any(|holder| self.clients.get(&holder).is_some_and(is_near))
     }
 
     /// Begins a request of an owner.
@@ -181,7 +182,8 @@ impl Clients {
         let Some(owner) = self.owners_mut(client)?.get(OwnerKind::Opens, name) else {
             return self.add_numbered(client, OwnerKind::Opens, name);
         };
-        if owner.is_confirmed || owner.is_repeated(request) {
+        // What a connection is just opening stays: this request is refused.
+        if owner.is_confirmed || owner.is_busy() || owner.is_repeated(request) {
             return Ok(());
         }
         owner.restart();

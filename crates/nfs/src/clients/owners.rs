@@ -213,6 +213,11 @@ impl Owner {
         self.states == 0 && !self.is_busy
     }
 
+    /// Whether a connection executes a request of the owner.
+    pub(super) const fn is_busy(&self) -> bool {
+        self.is_busy
+    }
+
     /// Whether a request is the last one again.
     pub(super) fn is_repeated(&self, request: Numbered) -> bool {
         self.last

@@ -15,6 +15,7 @@
 //!
 //! Read first: RFC 8881 sections 8.4.2, 8.4.3 and 18.51; RFC 7530 section 9.6.2.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::time::Instant;
 
@@ -23,7 +24,7 @@ use super::{Client, Clients, LEASE, OWNER_BYTES_MAX};
 use crate::status4::Status4;
 
 /// A client that may hold opens and locks.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ClientRecord {
     /// The address that it connects from.
     pub address: IpAddr,
@@ -82,8 +83,9 @@ impl Clients {
             owner: client.owner.clone(),
         });
         let mut records: Vec<_> = own.collect();
+        let known: HashSet<_> = records.iter().collect();
         let left = self.reclaims.records.iter();
-        let is_new = |record: &&ClientRecord| !records.contains(record);
+        let is_new = |record: &&ClientRecord| !known.contains(record);
         let left: Vec<_> = left.filter(is_new).cloned().collect();
         records.extend(left);
         records.truncate(Self::RECORDS_MAX);

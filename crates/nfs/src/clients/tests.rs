@@ -109,6 +109,38 @@ fn idle_owners_are_bounded_and_clients_that_hold_nothing_make_room() {
 }
 
 #[test]
+fn a_request_that_is_executed_keeps_what_it_opens() {
+    let (mut clients, now) = (Clients::new(1), Instant::now());
+    let id = confirmed_0(&mut clients, now, b"client").expect("room");
+    let modes = ShareModes {
+        access: ShareModes::READ,
+        deny: 0,
+    };
+    let numbered = |sequence| Numbered {
+        sequence,
+        checksum: 0,
+    };
+    let opener = Requester::Opener(b"owner");
+    let key = FileKey([1; 32]);
+    let begun = clients.begin_request(id, opener, numbered(1));
+    let (owner, begun) = begun.expect("room");
+    assert_eq!(begun, BegunRequest::New);
+    clients.open(id, b"owner", key, modes).expect("room");
+    // Another connection has a request of the same owner before the first has its reply.
+    for sequence in [1, 2] {
+        let refused = clients.begin_request(id, opener, numbered(sequence));
+        assert_eq!(refused.err(), Some(Status4::Resource));
+    }
+    assert!(clients.has_open(id, &key));
+    let executed = Executed::new(numbered(1), Status4::Ok, Vec::new(), None);
+    clients.end_request(&owner, executed);
+    // A number that does not follow begins anew, and ends the open that was not confirmed.
+    let begun = clients.begin_request(id, opener, numbered(9));
+    assert_eq!(begun.map(|(_, begun)| begun), Ok(BegunRequest::New));
+    assert!(!clients.has_open(id, &key));
+}
+
+#[test]
 fn what_a_client_holds_is_bounded_and_freed_when_its_lease_expires() {
     let (mut clients, now) = (Clients::new(1), Instant::now());
     let id = confirmed(&mut clients, now, b"greedy");

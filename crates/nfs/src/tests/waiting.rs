@@ -13,7 +13,7 @@ use crate::testing::compounds::{
     COMPOUND, compound, create_session, exchange, head, open, result, sequenced, skip_sequence,
     state_id,
 };
-use crate::testing::version0::compound_0;
+use crate::testing::version0::{OldClient, compound_0};
 use crate::testing::{RdmaHeader, RdmaPeer};
 
 /// NFS3ERR_JUKEBOX and NFS4ERR_DELAY.
@@ -337,6 +337,26 @@ fn a_compound_that_cannot_wait_is_delayed_and_frees_its_slot() {
     server.is_busy = false;
     let mut reply = peer.compound(server, client.encode((0, 3, 0), 3, &operations));
     assert_eq!(head(&mut reply), (0, 4));
+}
+
+#[test]
+fn a_compound_of_version_4_0_that_cannot_wait_is_delayed_except_for_requests_of_owners() {
+    const RESOURCE: u32 = 10_018;
+    let mut slow = Slow::new();
+    let mut client = OldClient::new(&mut slow.it.server, b"old", 1);
+    slow.it.server.is_busy = true;
+    let folder = args().u32(24).u32(15).opaque(b"dir");
+    let create = args().u32(6).u32(2).opaque(b"new").u32(0).u32(0);
+    let open = args().u32(18).u32(client.open_number).u32(1).u32(0);
+    let open = open.u64(client.id).opaque(b"old");
+    let open = open.u32(0).u32(0).opaque(b"file");
+    for (operation, expected) in [(create, (6, LATER)), (open, (18, RESOURCE))] {
+        let operations = folder.clone().raw(&operation.0);
+        let mut reply = client.call(&mut slow.it.server, 3, &operations);
+        assert_eq!((result(&mut reply), result(&mut reply)), ((24, 0), (15, 0)));
+        assert_eq!(result(&mut reply), expected);
+        reply.end();
+    }
 }
 
 #[test]

@@ -56,6 +56,8 @@ pub(super) struct Progress {
     main: Option<Operation>,
     pub(super) bytes_in: u64,
     pub(super) bytes_out: u64,
+    /// What operations have moved within this server: see [`Compound::check_moved`].
+    pub(super) moved_bytes: u64,
     /// Results that may be placed.
     pub(super) results: Results,
 }
@@ -142,6 +144,9 @@ enum Start {
     Failed(u32, Status4),
 }
 
+/// How much of the operations behind SEQUENCE is compared when a request is sent again, in bytes:
+/// what precedes the data of a WRITE, and more.
+const CHECKED_BYTES_MAX: usize = 512;
 /// The longest tag in bytes.
 const TAG_BYTES_MAX: usize = 1024;
 /// The longest reply without a session: that of EXCHANGE_ID or CREATE_SESSION.
@@ -280,6 +285,7 @@ impl Progress {
             main: None,
             bytes_in: 0,
             bytes_out: 0,
+            moved_bytes: 0,
             results: Results::default(),
         }
     }
@@ -343,7 +349,7 @@ impl<B: Backend> Compound<'_, B> {
             address: self.backend.client(),
             len_bytes,
             operations: self.at.left,
-            checksum: self.credential.checksum(crc32c::crc32c(arguments.rest())),
+            checksum: self.credential.checksum(checksum_of(arguments.rest())),
         };
         let now = self.now;
         let begun = with_clients(self.backend, |clients| {
@@ -450,9 +456,10 @@ impl<B: Backend> Compound<'_, B> {
         let number = arguments.u32().unwrap_or(ILLEGAL);
         self.at.count += 1;
         let operation = Operation::new(number, self.at.minor);
-        // With RESOURCE the number of a request of an owner is not taken.
+        // With RESOURCE the number of a request of an owner is not taken. Clients do not retry what
+        // has failed like that.
         let status = match self.at.minor {
-            MinorVersion::Zero if operation.is_executed_once() => Status4::Resource,
+            MinorVersion::Zero if operation.is_of_owner() => Status4::Resource,
             _ => Status4::Delay,
         };
         out.u32(number);
@@ -757,6 +764,14 @@ impl<B: Backend> Compound<'_, B> {
         }
         Ok(id)
     }
+}
+
+/// What distinguishes requests that have the same slot and sequence. Checking requests that are
+/// sent again is optional (RFC 8881 section 2.10.6.1.3.1), so the data of WRITE are left out: they
+/// would be read once more for that.
+fn checksum_of(arguments: &[u8]) -> u32 {
+    let front = &arguments[..arguments.len().min(CHECKED_BYTES_MAX)];
+    crc32c::crc32c_append(crc32c::crc32c(front), &arguments.len().to_be_bytes())
 }
 
 impl Sequenced {

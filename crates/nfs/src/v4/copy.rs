@@ -16,6 +16,9 @@ use crate::xdr::{Malformed, Reader, Writer};
 /// The most bytes of a COPY, so that it takes no longer than a turn of a reactor. The client goes
 /// on behind them.
 const COPY_BYTES_MAX: u64 = 1 << 20;
+/// What operations of a compound move or reserve before another one is refused, in bytes: one of
+/// them takes a turn of a reactor, and a compound has many operations.
+const MOVED_BYTES_MAX: u64 = COPY_BYTES_MAX;
 /// What is copied at a time.
 const PART_BYTES: u64 = 64 << 10;
 /// The most servers that a client names as the source of a COPY.
@@ -37,6 +40,7 @@ impl<B: Backend> Compound<'_, B> {
         out: &mut Writer<'_>,
     ) -> Result<(), Status4> {
         let CopyArguments { from, to, count } = CopyArguments::read(arguments)?;
+        self.check_moved()?;
         let (source, target) = self.saved_and_current()?;
         self.check_states((from.0, to.0), (source, target))?;
         let verifier = self.backend.write_verifier();
@@ -63,7 +67,18 @@ impl<B: Backend> Compound<'_, B> {
         out.bool(true);
         out.bool(true);
         self.at.bytes_in += copied;
+        self.at.moved_bytes += copied;
         Ok(())
+    }
+
+    /// Checks that an operation may still move bytes within this server, or reserve some. Otherwise
+    /// the status asks the client to retry later.
+    pub(super) const fn check_moved(&self) -> Result<(), Status4> {
+        if self.at.moved_bytes < MOVED_BYTES_MAX {
+            Ok(())
+        } else {
+            Err(Status4::Delay)
+        }
     }
 
     /// Checks the state IDs of an operation on the saved and the current file. The current state ID

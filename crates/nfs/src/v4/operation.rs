@@ -191,6 +191,19 @@ impl Operation {
         )
     }
 
+    /// Whether it is a request of an owner in minor version 0, which has a number.
+    pub(super) const fn is_of_owner(self) -> bool {
+        matches!(
+            self,
+            Self::Close
+                | Self::Lock
+                | Self::Unlock
+                | Self::Open
+                | Self::OpenDowngrade
+                | Self::Owned(OwnedOperation::ConfirmOpen)
+        )
+    }
+
     /// Whether it may be the only operation of a compound without SEQUENCE.
     pub(super) const fn needs_no_session(self) -> bool {
         matches!(

@@ -32,6 +32,7 @@ impl<B: Backend> Compound<'_, B> {
         if len_bytes == 0 || offset.checked_add(len_bytes).is_none() {
             return Err(Status4::Invalid);
         }
+        self.check_moved()?;
         let (handle, key) = self.current_file(Status4::WrongType)?;
         self.check_state(id, &key, StateUse::Write)?;
         let place = self.place(handle)?;
@@ -40,6 +41,7 @@ impl<B: Backend> Compound<'_, B> {
                 .tree()
                 .allocate(&place.caller(), place.file, offset, len_bytes)
         })?;
+        self.at.moved_bytes += len_bytes;
         Ok(())
     }
 
@@ -48,6 +50,7 @@ impl<B: Backend> Compound<'_, B> {
         let ids = (StateId::read(arguments)?, StateId::read(arguments)?);
         let (from, to) = (arguments.u64()?, arguments.u64()?);
         let count = arguments.u64()?;
+        self.check_moved()?;
         let (source, target) = self.saved_and_current()?;
         self.check_states(ids, (source, target))?;
         let place = self.place(source)?;
@@ -61,6 +64,7 @@ impl<B: Backend> Compound<'_, B> {
                 .clone_range(&place.caller(), source, target, count)
         })?;
         self.at.bytes_in += count;
+        self.at.moved_bytes += count;
         Ok(())
     }
 

@@ -199,6 +199,17 @@ fn a_repeated_request_gets_the_reply_that_was_kept() {
     let other = compound(2, &client.sequenced((1, 1, 1), &args().u32(PUTROOTFH)));
     let mut reply = client.peer.compound(&mut server, other);
     assert_eq!(head(&mut reply), (10_076, 1));
+    // One that differs in its length alone, behind the bytes that are compared.
+    let write = |client: &Client, len: usize| {
+        let write = args().u32(38).raw(&[0; 16]).u64(0).u32(0);
+        let write = write.opaque(&vec![1; len]);
+        compound(2, &client.sequenced((2, 1, 1), &write))
+    };
+    for (len, status) in [(4000, 10_020), (4000, 10_020), (4004, 10_076)] {
+        let request = write(&client, len);
+        let mut reply = client.peer.compound(&mut server, request);
+        assert_eq!(head(&mut reply).0, status);
+    }
     for sequence in [0, 3] {
         let mut reply = client
             .peer

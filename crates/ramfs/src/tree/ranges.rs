@@ -98,7 +98,7 @@ impl RamTree {
         let Range {
             from, len_bytes, ..
         } = range;
-        if source.mapped_bytes(from, from + len_bytes) > CLONE_BYTES_MAX {
+        if source.maps_more_than((from, from + len_bytes), CLONE_BYTES_MAX) {
             return Err(FileError::TooLarge);
         }
         source.copy(&self.space, (from, from + len_bytes), range.to)

@@ -60,6 +60,18 @@ impl Site {
         lines(&offer, wish)
     }
 
+    /// The commands of a host with a TLS key.
+    fn tls_commands(&self) -> Result<Vec<String>, ConnectLineError> {
+        let offer = Offer {
+            target: &self.target,
+            hosts: &[],
+            portals: &self.portals,
+            volumes: &[],
+        };
+        let has_tls = |transport| transport == Transport::NvmeTcp;
+        nvme_commands(&offer, &Wish::default(), (NVME_HOST, "--tls"), has_tls)
+    }
+
     fn all(&self) -> ConnectLines {
         self.lines(&Wish::default()).expect("lines")
     }
@@ -348,4 +360,18 @@ fn a_host_with_secrets_names_the_files_that_hold_them() {
     let secrets =
         r#"--dhchap-secret="$(cat SECRET-FILE)" --dhchap-ctrl-secret="$(cat CTRL-SECRET-FILE)""#;
     assert!(connect.ends_with(secrets), "{connect}");
+}
+
+#[test]
+fn a_key_has_commands_for_portals_and_targets_that_use_it() {
+    let (tcp, rdma) = ("nvme+tcp://192.0.2.1:4420", "nvme+rdma://192.0.2.1:4420");
+    let commands = Site::new(NQN, &[], &[tcp, rdma]).tls_commands();
+    let commands = commands.expect("a portal with TLS");
+    assert_eq!(commands.len(), 1);
+    assert!(commands[0].contains("--transport=tcp"), "{commands:?}");
+    let told = Site::new(NQN, &[], &[rdma]).tls_commands();
+    let told = told.expect_err("no portal with TLS").to_string();
+    assert!(told.contains("create nvme+tcp://ADDRESS"), "{told}");
+    let told = Site::new(IQN, &[], &["iscsi://192.0.2.1:3260"]).tls_commands();
+    assert!(matches!(told, Err(ConnectLineError::NotNvme { .. })));
 }

@@ -143,6 +143,7 @@ fn messages_of_connect_lines_that_cannot_be_printed() {
             host: "nqn.2014-08.org.nvmexpress:uuid:1".to_owned(),
             protocol: "iSCSI",
         }],
+        ConnectLineError::NotNvme { .. } => [ConnectLineError::NotNvme { target: target() }],
         ConnectLineError::NoPortal { .. } => [ConnectLineError::NoPortal { target: target(), scheme: "iscsi" }],
         ConnectLineError::OtherPortal { .. } => [ConnectLineError::OtherPortal {
             target: target(),

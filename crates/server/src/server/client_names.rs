@@ -1,7 +1,7 @@
 //! The addresses of clients that shares name by host name, and the thread that looks them up.
 //!
-//! A name is turned into addresses, never an address into a name: who controls an address also
-//! controls the name that belongs to it. Connections are checked by addresses alone, so a slow name
+//! A name is resolved to addresses, never an address to a name, because the owner of an address can
+//! choose the name that it resolves to. Connections are checked by addresses alone, so a slow name
 //! service delays no client that was found before.
 //!
 //! ```text
@@ -39,8 +39,8 @@ pub(super) type LookUp = Box<dyn Fn(&ClientName) -> io::Result<Vec<IpAddr>> + Se
 #[derive(Default)]
 struct Table {
     names: BTreeMap<ClientName, Entry>,
-    /// The thread has not answered within [`FIRST_WITHIN`], so that nobody waits for it until it
-    /// does.
+    /// Whether the thread has not completed a look-up within [`FIRST_WITHIN`]. Until it completes
+    /// one, definitions of shares do not wait for look-ups.
     is_slow: bool,
     is_stopping: bool,
 }
@@ -157,7 +157,10 @@ impl ClientNames {
         entry.addresses != before
     }
 
-    /// Whoever waits for the first look-ups waits until their addresses are published, too.
+    /// Ends a look-up whose addresses, if they have changed, were published: [`settle`] waits for
+    /// that, too.
+    ///
+    /// [`settle`]: Self::settle
     fn finish(&self, name: &ClientName, due: Instant) {
         if let Some(entry) = self.lock().names.get_mut(name) {
             entry.due = Some(due);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! ramport nfs clients 2
-//! state 5                                    of NSM: odd, and another one after each start
+//! state 5                                    of NSM: odd, and another one after each start ([`next_state`])
 //! 192.0.2.7 000000000000002a 4c696e7578      address, verifier and name of a client of version 4
 //! nlm 192.0.2.8 192.0.2.1 686f7374           address of a client of NLM, ours that it knows, and its name
 //! ```
@@ -15,6 +15,7 @@ use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
+use std::time::SystemTime;
 
 use ::nfs::{ClientRecord, Clients, LockHost, RestartNotice};
 
@@ -61,7 +62,7 @@ impl ClientRecords {
             tracing::warn!(%path, %error, "cannot read which clients of NFS held state: their opens and locks are lost");
             Notes::default()
         });
-        notes.state = (notes.state.wrapping_add(2)) | 1;
+        notes.state = next_state(notes.state, SystemTime::now());
         clients.begin_grace(notes.noted.clone());
         let of_thread = Arc::clone(clients);
         thread::Builder::new()
@@ -78,6 +79,18 @@ impl Drop for ClientRecords {
             let _ = thread.join();
         }
     }
+}
+
+/// The state number of a start whose predecessor is known, or 0. Without one it is the time in
+/// seconds, since a client that knows the number from an earlier start would ignore it: starts are
+/// more than two seconds apart on average, so the time is ahead of every number that was used.
+fn next_state(before: u32, now: SystemTime) -> u32 {
+    if before > 0 {
+        return before.wrapping_add(2) | 1;
+    }
+    let since = now.duration_since(SystemTime::UNIX_EPOCH);
+    // The number is one of 32 bits, and clients only compare numbers for equality.
+    since.map_or(0, |since| since.as_secs() as u32) | 1
 }
 
 /// Saves records until it is stopped.
@@ -161,7 +174,7 @@ fn parse_name(name: &str) -> Option<Box<[u8]>> {
     is_whole.then_some(name)
 }
 
-/// Replaces the file. Clients are no secret, but nobody's business either.
+/// Replaces the file. Only the daemon's user may read it.
 fn write(path: &Path, noted: &Noted, state: u32) -> io::Result<()> {
     let mut text = format!("{HEAD}\nstate {state}\n").into_bytes();
     for client in &noted.clients {
@@ -187,6 +200,7 @@ fn write_name(text: &mut Vec<u8>, name: &[u8]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::time::Duration;
 
     use super::*;
 
@@ -196,6 +210,18 @@ mod tests {
             verifier: *b"\0verify\xff",
             owner: owner.into(),
         }
+    }
+
+    #[test]
+    fn a_state_number_is_not_used_again_when_the_last_one_is_lost() {
+        let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        assert_eq!(next_state(5, at(2_000_000_000)), 7);
+        assert_eq!(next_state(u32::MAX, at(0)), 1);
+        let first = next_state(0, at(2_000_000_000));
+        assert_eq!(first, 2_000_000_001);
+        // Ten restarts in a minute, and the file is lost.
+        let last = (0..10).fold(first, |state, _| next_state(state, at(0)));
+        assert!(next_state(0, at(2_000_000_060)) > last);
     }
 
     #[test]

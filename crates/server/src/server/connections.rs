@@ -21,9 +21,10 @@ impl Core {
         vec![Arc::clone(portal), self.threads.of(id.thread())]
     }
 
-    /// Logs why a connection ended, with a level by reason. One that made room counts as rejected.
+    /// Logs why a connection ended, with a level by reason. One that was refused, or made room for
+    /// others, counts as rejected.
     pub(super) fn connection_ended(&self, accepted: &Accepted, reason: &CloseReason) {
-        if let CloseReason::Evicted = reason {
+        if let CloseReason::Evicted | CloseReason::Refused(_) = reason {
             self.note_rejected_connection();
         }
         let Accepted {
@@ -32,7 +33,11 @@ impl Core {
             ..
         } = accepted;
         match reason {
-            CloseReason::PeerClosed | CloseReason::Stopping | CloseReason::SessionEnded => {
+            // The thread that refuses a connection has a line about it in the log.
+            CloseReason::PeerClosed
+            | CloseReason::Refused(_)
+            | CloseReason::Stopping
+            | CloseReason::SessionEnded => {
                 tracing::debug!(%connection, %peer, %reason, "a connection has ended");
             }
             CloseReason::Panicked => {

@@ -1,6 +1,7 @@
-//! The thread that tells clients of NLM about locks that they have waited for. It asks the client's
-//! portmapper for the port of its lock manager, and calls that. Both take a bounded time, and a
-//! client that does not answer is left alone for a while, so that it holds others up seldom.
+//! The thread that notifies clients of NLM of locks that they have waited for (NLM4_GRANTED). It
+//! asks the client's portmapper for the port of the client's lock manager, and calls the lock
+//! manager. Each call takes a bounded time, and a client that does not answer is not called for
+//! [`RETRY_AFTER`], so that it seldom delays other clients.
 
 use std::collections::VecDeque;
 use std::io;
@@ -9,9 +10,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ::nfs::{Grant, Registration};
+use ::nfs::Grant;
 
-use super::client_calls::{PORTMAPPER_PORT, exchange};
+use super::client_calls::{ClientProgram, PORTMAPPER_PORT, XID, exchange, invalid, port_of};
 use crate::nfs::NfsClients;
 
 /// The way to the thread, which ends when this is dropped.
@@ -24,8 +25,8 @@ struct Job {
     tries: u32,
 }
 
-/// How long a client is left alone that has not answered. Linux asks for the lock again after 30 s,
-/// and finds that it has it.
+/// How long a client that has not answered is not called. Linux asks for the lock again after 30 s,
+/// and then has it.
 const RETRY_AFTER: Duration = Duration::from_secs(10);
 /// How often a client is called. Then it has not asked for the lock for minutes, and the lock is
 /// released.
@@ -95,7 +96,7 @@ fn next_due(jobs: &VecDeque<Job>) -> Option<Instant> {
     jobs.iter().map(|job| job.due).min()
 }
 
-/// Until when the client of a grant is left alone.
+/// Until when the client of a grant is not called.
 fn postponed(jobs: &VecDeque<Job>, grant: &Grant) -> Instant {
     let same = jobs
         .iter()
@@ -104,19 +105,14 @@ fn postponed(jobs: &VecDeque<Job>, grant: &Grant) -> Instant {
     due.unwrap_or_else(Instant::now)
 }
 
-/// Tells a client of a lock. Returns whether it accepts it.
+/// Notifies a client of a lock. Returns whether it accepts the lock.
 fn call(grant: &Grant, portmapper_port: u16) -> io::Result<bool> {
-    /// There is one call on each connection.
-    const XID: u32 = 1;
-    let invalid = |what| io::Error::new(io::ErrorKind::InvalidData, what);
-    let portmapper = SocketAddr::new(grant.client(), portmapper_port);
-    let reply = exchange(portmapper, grant.local(), &Registration::ask_for_locks(XID))?;
-    let port = Registration::read_port(XID, &reply)
-        .ok_or_else(|| invalid("its portmapper knows no lock manager"))?;
-    let manager = SocketAddr::new(grant.client(), port.get());
-    let reply = exchange(manager, grant.local(), &grant.call(XID))?;
+    let (client, local) = (grant.client(), grant.local());
+    let portmapper = SocketAddr::new(client, portmapper_port);
+    let manager = port_of(ClientProgram::LockManager, portmapper, local)?;
+    let reply = exchange(manager, local, &grant.call(XID))?;
     Grant::read_reply(XID, &reply)
-        .ok_or_else(|| invalid("its lock manager replies with something else"))
+        .ok_or_else(|| invalid("its lock manager sent no valid reply to NLM4_GRANTED"))
 }
 
 #[cfg(test)]

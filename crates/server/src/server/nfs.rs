@@ -1,4 +1,4 @@
-//! NFS: its portals, over TCP and over RDMA, and which shares its connections see.
+//! NFS: its portals, over TCP, UDP and RDMA, and which shares its connections see.
 
 mod backend;
 mod datagrams;
@@ -19,7 +19,7 @@ use super::shares::client_names;
 use super::{Core, State};
 use backend::{COUNTERS_BYTES, NfsBackend};
 
-/// A portal that speaks NFS, over TCP or over RDMA.
+/// A portal that speaks NFS, over TCP, UDP or RDMA.
 pub(super) struct NfsPortal {
     pub(super) core: Arc<Core>,
     pub(super) id: NfsPortalId,

@@ -165,7 +165,7 @@ impl Server {
             Transport::Iser => return self.listen_over_rdma(portal, iscsi(core)),
             Transport::Nfs => Arc::new(nfs(core, nfs_id)),
             Transport::NfsRdma => return self.listen_over_rdma(portal, nfs(core, nfs_id)),
-            Transport::NfsUdp => return self.listen_for_datagrams(portal, nfs_id),
+            Transport::NfsUdp => return self.listen_for_datagrams(portal, nfs(core, nfs_id)),
             Transport::Brp => Arc::new(brp(core)),
             Transport::BrpRdma => return self.listen_over_rdma(portal, brp(core)),
         };
@@ -180,11 +180,11 @@ impl Server {
     fn listen_for_datagrams(
         &self,
         portal: &PortalDefinition,
-        id: NfsPortalId,
+        served: NfsPortal,
     ) -> Result<(Listening, SocketAddr), ServerError> {
-        let port = id.port;
+        let port = served.id.port;
         let datagrams = &self.shared.datagrams;
-        let listened = datagrams.listen(portal.address, id, self.core());
+        let listened = datagrams.listen(portal.address, served);
         let address = listened.map_err(|source| ServerError::Listen {
             address: portal.address,
             source,

@@ -14,6 +14,10 @@ const CREATE: u32 = 8;
 const READ: u32 = 6;
 /// The longest READ over UDP.
 const READ_MAX: usize = 32 << 10;
+/// Clients that flood a portal of a server that stops.
+const FLOODS: usize = 4;
+/// How long the stop may take at most.
+const STOPS_WITHIN: Duration = Duration::from_secs(5);
 /// When a call is sent again.
 const RETRY: Duration = Duration::from_millis(200);
 
@@ -161,6 +165,19 @@ fn an_address_without_a_share_gets_a_short_rejection() {
     assert_eq!(used(Transport::NfsUdp), 1);
 }
 
+/// Sends calls as fast as possible until `ends` is set, at most for [`PATIENCE`].
+fn flood(sender: &Sender, ends: &AtomicBool) {
+    let call = Arguments::default().call(1, EXPORT, (0, 0));
+    let until = Instant::now() + PATIENCE;
+    while !ends.load(Ordering::Relaxed) && Instant::now() < until {
+        for _ in 0..16 {
+            // The socket may be full.
+            let _ = sender.socket.send_to(&call, sender.to);
+        }
+        std::thread::yield_now();
+    }
+}
+
 /// One that may use the share and one that may not send as fast as they can. The client beside them
 /// has to send few calls again.
 #[test]
@@ -176,17 +193,8 @@ fn floods_do_not_hold_up_a_client() {
     let ends = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for source in [[127, 0, 0, 2], [127, 0, 0, 3]] {
-            let (flood, ends) = (Sender::new(source, &portal), &ends);
-            scope.spawn(move || {
-                let call = Arguments::default().call(1, EXPORT, (0, 0));
-                while !ends.load(Ordering::Relaxed) {
-                    for _ in 0..16 {
-                        // The socket may be full.
-                        let _ = flood.socket.send_to(&call, flood.to);
-                    }
-                    std::thread::yield_now();
-                }
-            });
+            let (sender, ends) = (Sender::new(source, &portal), &ends);
+            scope.spawn(move || flood(&sender, ends));
         }
         let mut client = Sender::new([127, 0, 0, 1], &portal);
         let root = client.mount("/db");
@@ -199,4 +207,26 @@ fn floods_do_not_hold_up_a_client() {
         assert!(client.retries <= 20, "{} calls were lost", client.retries);
     });
     assert_eq!(it.share("db").files, 200);
+}
+
+/// The server stops although the queues of clients never run empty.
+#[test]
+fn a_flood_does_not_keep_the_server_running() {
+    let it = Fixture::new(256 * MIB);
+    let portal = udp_portal(&it);
+    let ends = AtomicBool::new(false);
+    let took = std::thread::scope(|scope| {
+        for _ in 0..FLOODS {
+            let (sender, ends) = (Sender::new([127, 0, 0, 1], &portal), &ends);
+            scope.spawn(move || flood(&sender, ends));
+        }
+        wait_until(|| it.server.sessions().len() == FLOODS);
+        let begin = Instant::now();
+        it.server.stop(PATIENCE);
+        let took = begin.elapsed();
+        ends.store(true, Ordering::Relaxed);
+        took
+    });
+    assert!(took < STOPS_WITHIN, "{took:?}");
+    assert!(it.server.sessions().is_empty());
 }

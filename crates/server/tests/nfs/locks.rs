@@ -234,6 +234,13 @@ fn opens_and_locks_in_a_directory_are_reclaimed_after_a_restart() {
     assert_eq!(two.reclaim(&handle).0, NO_GRACE);
 }
 
+/// The state number of NSM in the file of clients.
+fn state_of(noted: &str) -> u32 {
+    let line = noted.lines().nth(1).expect("the state");
+    let number = line.strip_prefix("state ").expect("the state");
+    number.parse().expect("a number")
+}
+
 #[test]
 fn locks_of_version_3_in_a_directory_are_reclaimed_after_a_restart() {
     let (folder, notes) = (Folder::new("reclaimed-3"), Folder::new("notes-3"));
@@ -252,7 +259,7 @@ fn locks_of_version_3_in_a_directory_are_reclaimed_after_a_restart() {
             .u32(1)
             .u32(7)
     };
-    let (lock, handle) = {
+    let (lock, handle, first_state) = {
         let it = start();
         let (mut client, root) = it.mounted("/pub");
         let handle = client.create(&root, "file").expect("a new file");
@@ -263,7 +270,7 @@ fn locks_of_version_3_in_a_directory_are_reclaimed_after_a_restart() {
             noted.contains("\nnlm 127.0.0.1 127.0.0.1 636c69656e74\n"),
             "{noted}"
         );
-        (lock, handle)
+        (lock, handle, state_of(&noted))
     };
     let it = start();
     let mut caller = Caller::new(&it);
@@ -272,10 +279,9 @@ fn locks_of_version_3_in_a_directory_are_reclaimed_after_a_restart() {
     // Each start notifies the client with a new state number.
     let state = || {
         let noted = fs::read_to_string(&records).expect("clients are noted");
-        let line = noted.lines().nth(1).expect("the state").to_owned();
-        (line, noted.lines().count())
+        (state_of(&noted), noted.lines().count())
     };
-    wait_until(|| state().0 == "state 5");
+    wait_until(|| state().0 == first_state + 2);
     assert_eq!(state().1, 3, "head, state and client");
     let mut two = Holder::new(&it, b"two");
     two.complete();

@@ -1,27 +1,29 @@
 //! From counters to figures.
 
-use server::{KindStatistics, Latency};
+use server::{KindStatistics, Latency, SessionId, Transport};
 
 use super::*;
 
 const LENGTH: Duration = Duration::from_secs(2);
 const LATENCY: Duration = Duration::from_micros(100);
 
+/// Counters of one kind, each of whose operations took [`LATENCY`].
+fn kind(operations: u64, errors: u64) -> KindStatistics {
+    let latency_ns = LATENCY.as_nanos() as u64;
+    let mut buckets = [0; Latency::BUCKETS];
+    buckets[Latency::bucket_of(latency_ns)] = operations;
+    let squares_us2 = operations * 100 * 100;
+    KindStatistics {
+        operations,
+        bytes: (operations - errors) * 4096,
+        errors,
+        latency: Latency::from_parts(&buckets, operations * latency_ns, squares_us2),
+    }
+}
+
 /// Counters after so many reads and writes of 4 KiB, each of which took [`LATENCY`]; one write in
 /// ten failed.
 fn counters(reads: u64, writes: u64) -> IoStatistics {
-    let latency_ns = LATENCY.as_nanos() as u64;
-    let kind = |operations: u64, errors: u64| {
-        let mut buckets = [0; Latency::BUCKETS];
-        buckets[Latency::bucket_of(latency_ns)] = operations;
-        let squares_us2 = operations * 100 * 100;
-        KindStatistics {
-            operations,
-            bytes: (operations - errors) * 4096,
-            errors,
-            latency: Latency::from_parts(&buckets, operations * latency_ns, squares_us2),
-        }
-    };
     let none = KindStatistics::default;
     let kinds = OpKind::ALL.map(|of| match of {
         OpKind::Read => kind(reads, 0),
@@ -75,6 +77,42 @@ fn what_is_new_or_was_made_again_counts_from_zero() {
         assert_near(figures.iops, 15.0);
         assert_eq!((figures.errors, figures.errors_total), (1, 1));
     }
+}
+
+#[test]
+fn a_session_of_nfs_counts_calls_that_touch_no_data() {
+    let session = |reads, lookups| {
+        let operations = FileProcedure::ALL.map(|of| match of {
+            FileProcedure::Read => kind(reads, 0),
+            FileProcedure::Lookup => kind(lookups, lookups / 10),
+            _ => KindStatistics::default(),
+        });
+        let address = ([192, 0, 2, 1], 700).into();
+        SessionInfo {
+            id: SessionId(1),
+            target: None,
+            host: "192.0.2.1".parse().expect("an address"),
+            peer: address,
+            local: address,
+            protocol: SessionProtocol::Nfs {
+                transport: Transport::Nfs,
+                shares: Vec::new(),
+                operations: operations.into(),
+                clients: Vec::new(),
+            },
+            connections: 1,
+            since: SystemTime::UNIX_EPOCH,
+            statistics: counters(reads, 0),
+        }
+    };
+    let (before, now) = (session(10, 100), session(30, 1100));
+    let figures = session_figures(Some(&before), &now, LENGTH);
+    assert_near(figures.iops, 510.0);
+    assert_near(figures.read_iops, 10.0);
+    assert_near(figures.write_iops, 0.0);
+    assert_near(figures.read_bytes_per_s, 10.0 * 4096.0);
+    assert_eq!((figures.errors, figures.errors_total), (100, 110));
+    assert_near(session_figures(None, &before, LENGTH).iops, 55.0);
 }
 
 #[test]

@@ -169,6 +169,43 @@ fn a_clone_is_the_same_until_one_of_the_two_is_written() {
     assert_eq!(sizes, (40_963, 6 * 4096), "holes stay holes");
 }
 
+#[test]
+fn a_compound_that_has_moved_enough_is_continued_later() {
+    const MIB: u64 = 1 << 20;
+    let (mut server, mut client, to) = opened();
+    let (_, from) = client.open(&mut server, b"from", (1, 0));
+    write(&mut client, &mut server, b"from", 2 * MIB, b"end");
+    let ids = |operation: u32| args().u32(operation).raw(&from).raw(&to);
+    let copy = ids(60).u64(0).u64(0).u64(MIB).u32(1).u32(1).u32(0);
+    let clone = ids(71).u64(0).u64(0).u64(MIB);
+    let allocate = args().u32(59).raw(&to).u64(0).u64(MIB);
+    let files = root().u32(15).opaque(b"from").u32(32);
+    let files = files.raw(&root().0).u32(15).opaque(b"file");
+    for (first, number) in [(&clone, 71), (&allocate, 59)] {
+        let both = files.clone().raw(&first.0).raw(&copy.0);
+        let mut reply = call_2(&mut client, &mut server, 9, &both);
+        assert_eq!(head_of(&mut reply), (number, OK));
+        assert_eq!(result(&mut reply), (60, DELAY));
+    }
+    for (next, number) in [(&clone, 71), (&allocate, 59), (&copy, 60)] {
+        let both = files.clone().raw(&copy.0).raw(&next.0);
+        let mut reply = call_2(&mut client, &mut server, 9, &both);
+        assert_eq!(head_of(&mut reply), (60, OK));
+        let (callback, copied): (u32, u64) = (reply.u32(), reply.u64());
+        assert_eq!((callback, copied), (0, MIB));
+        let [_, _, _, consecutive, synchronous] = reply.words();
+        assert_eq!((consecutive, synchronous), (1, 1));
+        assert_eq!(result(&mut reply), (number, DELAY));
+    }
+    // Smaller ones are executed together.
+    let small = ids(60).u64(0).u64(0).u64(1000).u32(1).u32(1).u32(0);
+    let both = files.clone().raw(&small.0).raw(&allocate.0);
+    let mut reply = call_2(&mut client, &mut server, 9, &both);
+    assert_eq!(head_of(&mut reply), (60, OK));
+    let _results: [u32; 8] = reply.words();
+    assert_eq!(result(&mut reply), (59, OK));
+}
+
 /// The last of eight results.
 fn head_of(reply: &mut Reply) -> (u32, u32) {
     for _ in 0..7 {

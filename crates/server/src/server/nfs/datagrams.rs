@@ -28,8 +28,7 @@ use net::{
 };
 use nvme::controller::PortalNumber;
 
-use super::super::Core;
-use super::NfsPortalId;
+use super::NfsPortal;
 use worker::Worker;
 
 /// The threads, by the portals that they serve.
@@ -50,7 +49,7 @@ struct Common(Mailbox<Message>);
 enum Message {
     /// Forget this client.
     Close(ConnectionId),
-    /// Answer what was received, and end.
+    /// End. Clients send again what was not answered.
     Stop,
 }
 
@@ -59,29 +58,32 @@ impl Datagrams {
     pub(in crate::server) fn listen(
         &self,
         address: SocketAddr,
-        portal: NfsPortalId,
-        core: &Arc<Core>,
+        portal: NfsPortal,
     ) -> io::Result<SocketAddr> {
         let options = UdpOptions {
             too_long: TooLong::Fragment,
             ..UdpOptions::default()
         };
         let socket = UdpSocket::bind(address, &options)?;
-        let (address, port) = (socket.local_addr(), portal.port);
+        let (address, port) = (socket.local_addr(), portal.id.port);
+        let core = Arc::clone(&portal.core);
         let mailbox = Arc::new(Common(Mailbox::new()?));
         let driver: Arc<dyn ExternalDriver> = Arc::clone(&mailbox) as _;
         let none_left = || io::Error::other("there are too many threads for connections");
         let membership = core.handle.join(driver).ok_or_else(none_left)?;
         core.threads.start(membership.index());
         let index = membership.index();
-        let served = (Arc::clone(core), portal);
         let of_thread = Arc::clone(&mailbox);
         let name = format!("nfs-udp-{}", address.port());
         let (ready, is_ready) = sync_channel(1);
         let thread = thread::Builder::new().name(name.clone()).spawn(move || {
-            // The starter waits for this.
-            let _ = ready.send(ThreadClock::of_current());
-            Worker::new(index, served, socket, of_thread).run();
+            let clock = ThreadClock::of_current();
+            let has_clock = clock.is_ok();
+            // The starter waits for this, and has no portal without a clock.
+            let _ = ready.send(clock);
+            if has_clock {
+                Worker::new(index, portal, socket, of_thread).run();
+            }
         })?;
         let gone = |_| Err(io::ErrorKind::BrokenPipe.into());
         let clock = is_ready.recv().unwrap_or_else(gone)?;

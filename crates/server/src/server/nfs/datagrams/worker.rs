@@ -15,14 +15,13 @@ use net::{
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::super::super::Core;
-use super::super::backend::{COUNTERS_BYTES, NfsBackend, NfsPortalId};
+use super::super::NfsPortal;
+use super::super::backend::NfsBackend;
 use super::{Common, Message};
 
 /// The thread's own state.
 pub(super) struct Worker {
-    core: Arc<Core>,
-    portal: NfsPortalId,
+    portal: NfsPortal,
     socket: UdpSocket,
     common: Arc<Common>,
     gate: Arc<Gate>,
@@ -89,14 +88,13 @@ const SEND_WITHIN: Timespec = Timespec {
 impl Worker {
     pub(super) fn new(
         index: usize,
-        (core, portal): (Arc<Core>, NfsPortalId),
+        portal: NfsPortal,
         socket: UdpSocket,
         common: Arc<Common>,
     ) -> Self {
         Self {
-            gate: core.handle.gate(),
-            grace: core.handle.join_grace_periods(index),
-            core,
+            gate: portal.core.handle.gate(),
+            grace: portal.core.handle.join_grace_periods(index),
             portal,
             socket,
             common,
@@ -115,19 +113,20 @@ impl Worker {
         loop {
             let now = Instant::now();
             let mut has_worked = self.collect_mail(now);
+            if self.is_stopping {
+                break;
+            }
             match self.receive(now) {
                 Ok(has_received) => has_worked |= has_received,
                 Err(error) => {
-                    tracing::error!(%error, "a portal for UDP has failed and stays deaf");
+                    let address = self.socket.local_addr();
+                    tracing::error!(%address, %error, "a UDP portal has failed and receives nothing; remove it and create it again");
                     break;
                 }
             }
             has_worked |= self.give_turns(now);
             if now.saturating_duration_since(self.swept) >= SWEEP_EVERY {
                 self.sweep(now);
-            }
-            if self.is_stopping && self.ready.is_empty() {
-                break;
             }
             if !has_worked && self.ready.is_empty() {
                 self.sleep();
@@ -173,7 +172,8 @@ impl Worker {
                     strangers += 1;
                     answer_stranger(datagram, &mut self.reply);
                     let ends = (arrival.source, arrival.dest.ip());
-                    send(&mut self.socket, ends, &self.reply);
+                    // A stranger's reply waits for no room: it would hold clients up.
+                    let _ = try_send(&mut self.socket, ends, &self.reply);
                 }
             }
             self.buffer = buffer;
@@ -199,6 +199,7 @@ impl Worker {
         if client.queue.len() < QUEUE_MAX && client.queued_bytes + datagram.len() <= QUEUE_BYTES_MAX
         {
             client.queued_bytes += datagram.len();
+            // The buffer takes the next datagrams before the client has its turn.
             client.queue.push_back(datagram.to_vec());
             if !client.is_ready {
                 client.is_ready = true;
@@ -211,8 +212,8 @@ impl Worker {
     /// Makes a session for a source of datagrams that was not heard of before.
     fn admit(&mut self, now: Instant, ends: Ends) -> Result<ConnectionId, NotAdmitted> {
         let (peer, local) = ends;
-        let shares = self.core.exports.shares();
-        if self.is_stopping || !shares.iter().any(|share| share.is_for(peer.ip())) {
+        let shares = self.portal.core.exports.shares();
+        if !shares.iter().any(|share| share.is_for(peer.ip())) {
             return Err(NotAdmitted::Stranger);
         }
         self.make_room(peer.ip());
@@ -222,11 +223,8 @@ impl Worker {
         let address = peer.ip().to_canonical();
         let entered = self.gate.enter(address).map_err(|_| NotAdmitted::Full)?;
         let (place, half_open) = entered;
-        let session_bytes =
-            DatagramSession::<NfsBackend>::BYTES_MAX + QUEUE_BYTES_MAX as u64 + COUNTERS_BYTES;
-        let charge = self.core.charge_connection(session_bytes);
-        let charge = charge.ok_or(NotAdmitted::Full)?;
-        let (core, portal) = (&self.core, &self.portal);
+        let session_bytes = DatagramSession::<NfsBackend>::BYTES_MAX + QUEUE_BYTES_MAX as u64;
+        let portal = &self.portal;
         let local = SocketAddr::new(local, self.socket.local_addr().port());
         let id = self.clients.insert_with(|id| {
             let accepted = Accepted {
@@ -238,7 +236,7 @@ impl Worker {
             Some(Client {
                 ends,
                 session: DatagramSession::new(),
-                backend: NfsBackend::new(Arc::clone(core), accepted, portal, charge),
+                backend: portal.backend(&accepted, session_bytes)?,
                 queue: VecDeque::new(),
                 queued_bytes: 0,
                 is_ready: false,
@@ -382,25 +380,30 @@ impl Client {
     }
 }
 
-/// Sends a reply from the address that the client knows. What cannot be sent, the client asks for
+/// Sends a reply, which waits for room in the socket. What cannot be sent, the client asks for
 /// again.
-fn send(socket: &mut UdpSocket, (peer, local): Ends, reply: &[u8]) {
+fn send(socket: &mut UdpSocket, ends: Ends, reply: &[u8]) {
+    let mut sent = try_send(socket, ends, reply);
+    if (sent.as_ref()).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+        let mut watched = [PollFd::new(&*socket, PollFlags::OUT)];
+        // The next try says whether there is room.
+        let _ = poll(&mut watched, Some(&SEND_WITHIN));
+        sent = try_send(socket, ends, reply);
+    }
+    if let Err(error) = sent {
+        tracing::debug!(peer = %ends.0, %error, "a datagram was not sent");
+    }
+}
+
+/// Sends a reply, if there is one, from the address that the client knows.
+fn try_send(socket: &mut UdpSocket, (peer, local): Ends, reply: &[u8]) -> io::Result<()> {
     if reply.is_empty() {
-        return;
+        return Ok(());
     }
     let run = UdpRun {
         source: local,
         dest: peer,
         segment_len_bytes: None,
     };
-    let mut sent = socket.send(&run, std::iter::once(reply));
-    if (sent.as_ref()).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
-        let mut watched = [PollFd::new(&*socket, PollFlags::OUT)];
-        // The next try says whether there is room.
-        let _ = poll(&mut watched, Some(&SEND_WITHIN));
-        sent = socket.send(&run, std::iter::once(reply));
-    }
-    if let Err(error) = sent {
-        tracing::debug!(%peer, %error, "a datagram was not sent");
-    }
+    socket.send(&run, std::iter::once(reply))
 }
