@@ -128,26 +128,7 @@ impl Settings {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    pub(crate) fn settings() -> Settings {
-        let ms = Duration::from_millis;
-        Settings {
-            blocks: Blocks(64),
-            region_blocks: Blocks(8),
-            piece_blocks: Blocks(4),
-            lease: ms(100),
-            drift_ppm: 50_000,
-            answer_timeout: ms(100),
-            beacon_interval: ms(20),
-            resend_after: ms(10),
-            store_timeout: ms(50),
-            piece_interval: ms(1),
-            writes_max: 8,
-            reads_max: 8,
-            pieces_max: 4,
-            unsettled_max: 16,
-        }
-    }
+    use crate::testing::settings;
 
     #[test]
     fn the_slowest_primary_ends_before_the_fastest_secondary_takes_over() {

@@ -61,7 +61,7 @@ impl<D: Clone> PrimaryTerm<D> {
             return;
         };
         peer.heard = now;
-        let Some(acked) = sender.ack(applied) else {
+        let Some(acked) = sender.ack(now, applied) else {
             return;
         };
         peer.progress_at = now;
