@@ -190,7 +190,7 @@ impl ReplicatedVolume {
         let now = now();
         let result = change(self, &mut state, now);
         // The lease first: a primary that was replaced forgets what is not committed.
-        let is_ready = self.publish(&state);
+        let is_ready = self.publish(&mut state);
         self.drain(&mut state);
         if is_ready || !state.knows_no_primary() {
             self.resume(&mut state, now);
@@ -201,8 +201,9 @@ impl ReplicatedVolume {
         result
     }
 
-    /// Sets until when reads may be served. Returns whether they may.
-    fn publish(&self, state: &State) -> bool {
+    /// Sets until when reads may be served. Returns whether they may. What was fetched before this
+    /// node serves is older than writes that it executes itself.
+    fn publish(&self, state: &mut State) -> bool {
         let until = state.member.as_ref().and_then(|member| {
             let is_open = !state.is_closed;
             is_open.then(|| member.serves_reads_until()).flatten()
@@ -210,8 +211,10 @@ impl ReplicatedVolume {
         let ns = |time: LocalTime| u64::try_from(time.0.as_nanos()).unwrap_or(u64::MAX);
         let until = until.map_or(0, ns);
         let before = self.serves_until.swap(until, Ordering::SeqCst);
-        if before > 0 && until == 0 {
-            self.ceased.fetch_add(1, Ordering::SeqCst);
+        match (before, until) {
+            (1.., 0) => drop(self.ceased.fetch_add(1, Ordering::SeqCst)),
+            (0, 1..) => state.fetch_floor = state.last_id,
+            _ => {}
         }
         until > 0
     }

@@ -32,6 +32,8 @@ pub(super) struct State {
     /// The last number of a write or forwarded command. The first is random: an answer to a command
     /// of an earlier start of this node finds no command of this one.
     pub last_id: u64,
+    /// Fetches up to this one were made before this node began to serve reads itself.
+    pub fetch_floor: u64,
     pub in_flight: InFlight<LocalWrite>,
     /// Copies of which a part has failed, by their numbers, until their last part has ended.
     failed_copies: BTreeMap<u64, Failure>,
@@ -116,6 +118,7 @@ impl State {
             watched_at: None,
             is_watching: false,
             last_id: RandomState::new().hash_one(crate::clock::now()) >> 1,
+            fetch_floor: 0,
             in_flight: InFlight::new(),
             failed_copies: BTreeMap::new(),
             outstanding: BTreeSet::new(),

@@ -95,11 +95,13 @@ impl State {
     }
 
     /// Reads blocks that were fetched for a command; the fetch that began last, since each command
-    /// has one that began after it. Returns whether there is one.
+    /// has one that began after it. A command that was admitted while this node served has none, so
+    /// fetches from before that time do not count. Returns whether there is one.
     pub fn read_fetched(&self, extent: Extent, dest: &mut [u8]) -> bool {
         let fetched = self.leases.values().filter(|lease| {
             let covers = |of: &Extent| of.lba <= extent.lba && end(extent) <= end(*of);
-            lease.is_fetched() && lease.extents.iter().any(covers)
+            let is_recent = lease.fetch > self.fetch_floor;
+            is_recent && lease.is_fetched() && lease.extents.iter().any(covers)
         });
         let Some(lease) = fetched.max_by_key(|lease| lease.fetch) else {
             return false;

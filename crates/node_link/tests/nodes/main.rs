@@ -1,6 +1,7 @@
 //! Three nodes over TCP on loopback addresses, which are killed, cut off and return under verified
 //! writes.
 
+mod admitted;
 mod cluster;
 mod load;
 mod security;
