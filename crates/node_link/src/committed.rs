@@ -134,10 +134,6 @@ impl<T> InFlight<T> {
         }
     }
 
-    pub fn len(&self) -> usize {
-        self.writes.len()
-    }
-
     pub fn push(&mut self, what: T, overwritten: Overwritten) {
         self.writes.push_back((what, overwritten));
     }

@@ -13,8 +13,8 @@ mod state;
 mod waiting;
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
 use block::{
@@ -81,6 +81,8 @@ pub struct ReplicatedVolume {
     /// How many times this node ceased to serve. What a read took from memory before that does not
     /// count after it.
     ceased: AtomicU64,
+    /// Ticks in a row that found the lock taken.
+    ticks_skipped: AtomicU32,
     links: Arc<Links>,
     state: Mutex<State>,
     this: Weak<Self>,
@@ -116,6 +118,7 @@ impl ReplicatedVolume {
             stripes: Stripes::new(),
             serves_until: AtomicU64::new(0),
             ceased: AtomicU64::new(0),
+            ticks_skipped: AtomicU32::new(0),
             links: Arc::clone(links),
             state: Mutex::new(state),
             this: Weak::clone(this),
@@ -135,8 +138,22 @@ impl ReplicatedVolume {
             .map_or(0, |store| store.allocated_bytes())
     }
 
+    /// Does what is due, unless another thread has the lock: the clock has other volumes to look
+    /// after. Not in vain for long, since a volume that never ticks loses its lease.
     pub(crate) fn handle_tick(&self) {
-        self.drive(|volume, state, now| {
+        let state = match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                let skipped = self.ticks_skipped.fetch_add(1, Ordering::Relaxed);
+                if skipped < Self::TICKS_SKIPPED_MAX {
+                    return;
+                }
+                self.lock()
+            }
+        };
+        self.ticks_skipped.store(0, Ordering::Relaxed);
+        self.drive_locked(state, |volume, state, now| {
             if let Some(member) = &mut state.member {
                 member.handle_tick(now);
             } else {
@@ -185,7 +202,14 @@ impl ReplicatedVolume {
     /// Changes the state, and carries out what follows. Not from within admit, settle and release:
     /// completions are reported.
     fn drive<R>(&self, change: impl FnOnce(&Self, &mut State, LocalTime) -> R) -> R {
-        let mut state = self.lock();
+        self.drive_locked(self.lock(), change)
+    }
+
+    fn drive_locked<R>(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        change: impl FnOnce(&Self, &mut State, LocalTime) -> R,
+    ) -> R {
         // After the lock, so that the protocol sees times in ascending order.
         let now = now();
         let result = change(self, &mut state, now);
@@ -383,6 +407,11 @@ impl ReplicatedVolume {
     const WRITE_PATIENCE: Duration = Duration::from_secs(3);
     /// After which time a read is sent again.
     const READ_PATIENCE: Duration = Duration::from_millis(500);
+    /// How many ticks in a row are skipped because the lock is taken.
+    const TICKS_SKIPPED_MAX: u32 = 3;
     /// How long a command waits for a primary.
     const PARKED_MAX: Duration = Duration::from_secs(20);
 }
+
+#[cfg(test)]
+mod tests;

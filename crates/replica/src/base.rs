@@ -40,7 +40,7 @@ impl<M: Medium> Base<M> {
         let is_allowed = if M::needs_memory(data) {
             self.settings.allows(extent)
         } else {
-            self.settings.has(extent)
+            self.settings.allows_zeros(extent)
         };
         is_allowed && M::blocks(data) == extent.blocks.0
     }

@@ -88,6 +88,13 @@ impl<M: Medium> Member<M> {
         self.term.as_ref().is_some_and(PrimaryTerm::is_serving)
     }
 
+    /// How many more writes this member executes before it refuses one with [`Refusal::Busy`]; 0
+    /// if it executes none.
+    pub fn write_places(&self) -> usize {
+        let term = self.term.as_ref().filter(|term| term.is_serving());
+        term.map_or(0, |term| term.places(&self.base))
+    }
+
     /// What the driver is to do next.
     pub fn poll_output(&mut self) -> Option<Output<M::Data>> {
         self.base.outputs.pop_front()
@@ -101,25 +108,33 @@ impl<M: Medium> Member<M> {
             Some(_) if !has_lease => Err(Refusal::NotReady),
             Some(term) => term.handle_read(&mut self.base, request, extent),
         });
-        self.refuse_if_failed(request, result);
+        if let Err(refusal) = result {
+            self.base.reply(request, HostReply::Refused(refusal));
+        }
     }
 
-    /// A host writes `data` to `extent`.
+    /// A host writes `data` to `extent`. Zeros may cover more blocks than other contents:
+    /// [`Settings::ZEROS_PIECES_MAX`]. An [`Output::Reply`] follows.
+    ///
+    /// # Errors
+    /// Why the command has failed. No reply follows, except after [`Refusal::NoMemory`]: each block
+    /// then holds old or new contents, and the reply says when the blocks are the same in every
+    /// member in sync.
     pub fn handle_write(
         &mut self,
         now: LocalTime,
         request: HostRequest,
         extent: Extent,
         data: &M::Data,
-    ) {
+    ) -> Result<(), Refusal> {
         let is_allowed = self.base.allows_write(extent, data);
         let result = match &mut self.term {
             _ if !is_allowed => Err(Refusal::InvalidExtent),
             None => Err(self.not_primary()),
             Some(term) => term.handle_write(&mut self.base, now, request, extent, data),
         };
-        self.refuse_if_failed(request, result);
         self.advance(now);
+        result
     }
 
     /// The store answers: `current` was its configuration after the operation.
@@ -299,12 +314,6 @@ impl<M: Medium> Member<M> {
     fn not_primary(&self) -> Refusal {
         Refusal::NotPrimary(self.base.config.as_ref().map(|config| config.primary))
     }
-
-    fn refuse_if_failed(&mut self, request: HostRequest, result: Result<(), Refusal>) {
-        if let Err(refusal) = result {
-            self.base.reply(request, HostReply::Refused(refusal));
-        }
-    }
 }
 
 /// Whether a peer's report obeys the limits.
@@ -312,3 +321,6 @@ fn is_valid(settings: &Settings, report: &Report) -> bool {
     let is_inside = report.unsettled.iter().all(|extent| settings.has(*extent));
     report.unsettled.len() <= settings.unsettled_max && is_inside
 }
+
+#[cfg(test)]
+mod tests;

@@ -148,11 +148,10 @@ pub enum Refusal {
     NotReady,
     /// A queue is full. May be retried.
     Busy,
-    /// The extent is empty, longer than [`crate::Settings::piece_blocks`] or beyond the volume, or
-    /// has another length than its data.
+    /// The extent is empty, too long or beyond the volume, or has another length than its data.
     InvalidExtent,
     /// The primary's copy has no memory for the write. Each of its blocks holds old or new
-    /// contents, the same in every member in sync.
+    /// contents.
     NoMemory,
     /// The member was primary and is not any more. A write may or may not have been executed.
     Deposed,
@@ -163,7 +162,7 @@ pub enum Refusal {
 pub enum HostReply<D> {
     /// The contents.
     Read(D),
-    /// Every member in sync has the write.
+    /// Every member in sync has what the write left in its blocks.
     Written,
     /// It failed.
     Refused(Refusal),

@@ -43,10 +43,8 @@ enum Phase {
 struct WriteInFlight {
     number: WriteNumber,
     extent: Extent,
-    /// `None`: the primary writes what it has again.
+    /// `None`: no host waits for it.
     request: Option<HostRequest>,
-    /// Whether the own copy had memory for it.
-    written: Result<(), Unwritten>,
 }
 
 /// A read whose contents a failover could take back until a write is committed.
@@ -79,8 +77,32 @@ impl<D: Clone> PrimaryTerm<D> {
     }
 
     /// Writes `data` to the own copy and sends them to the peers. If the own copy has no memory,
-    /// the blocks may hold old or new contents here, so what they hold is sent instead.
+    /// the blocks may hold old or new contents here, so what they hold is sent instead, in pieces:
+    /// the queues may then hold [`Settings::ZEROS_PIECES_MAX`] entries more than they have places.
     fn write<M: Medium<Data = D>>(
+        &mut self,
+        base: &mut Base<M>,
+        now: LocalTime,
+        extent: Extent,
+        data: &D,
+        request: Option<HostRequest>,
+    ) -> Result<(), Unwritten> {
+        let written = base.write(extent, data, base.epoch());
+        if written.is_ok() {
+            self.distribute(base, now, extent, data, request);
+            return written;
+        }
+        let pieces: Vec<Extent> = base.settings.pieces(extent).collect();
+        for (place, piece) in pieces.iter().enumerate() {
+            let held = base.medium.read(*piece);
+            let request = request.filter(|_| place + 1 == pieces.len());
+            self.distribute(base, now, *piece, &held, request);
+        }
+        written
+    }
+
+    /// Sends what the own copy holds to the peers.
+    fn distribute<M: Medium<Data = D>>(
         &mut self,
         base: &mut Base<M>,
         now: LocalTime,
@@ -90,17 +112,10 @@ impl<D: Clone> PrimaryTerm<D> {
     ) {
         self.last.0 += 1;
         let number = self.last;
-        let written = base.write(extent, data, base.epoch());
-        let held = match written {
-            Err(Unwritten) if M::needs_memory(data) => Some(base.medium.read(extent)),
-            _ => None,
-        };
-        let data = held.as_ref().unwrap_or(data);
         self.writes.push_back(WriteInFlight {
             number,
             extent,
             request,
-            written,
         });
         for peer in &mut self.peers {
             if !peer.takes(extent) {
@@ -112,13 +127,13 @@ impl<D: Clone> PrimaryTerm<D> {
         }
     }
 
-    /// Whether a write has a place in every queue.
-    fn has_place<M: Medium>(&self, base: &Base<M>) -> bool {
-        let is_full = |peer: &Peer<D>| {
-            let stream = peer.stream.as_ref();
-            stream.is_some_and(|stream| stream.is_full(&base.settings))
-        };
-        self.writes.len() < base.settings.writes_max && !self.peers.iter().any(is_full)
+    /// How many more writes have a place in every queue. A member that is copied to counts as one
+    /// in sync does, so hosts become no faster than it is; otherwise it would never catch up.
+    pub fn places<M: Medium>(&self, base: &Base<M>) -> usize {
+        let own = base.settings.writes_max.saturating_sub(self.writes.len());
+        let streams = self.peers.iter().filter_map(|peer| peer.stream.as_ref());
+        let places = streams.map(|stream| stream.places(&base.settings));
+        places.fold(own, usize::min)
     }
 
     /// Commits what every peer that counts has, and goes on with what waited for that.
@@ -143,11 +158,7 @@ impl<D: Clone> PrimaryTerm<D> {
             && write.number <= committed
         {
             if let Some(request) = write.request {
-                let refused = |Unwritten| HostReply::Refused(Refusal::NoMemory);
-                base.reply(
-                    request,
-                    write.written.map_or_else(refused, |()| HostReply::Written),
-                );
+                base.reply(request, HostReply::Written);
             }
             self.writes.pop_front();
         }

@@ -68,8 +68,9 @@ impl<D: Clone> Sender<D> {
         self.queue.is_empty()
     }
 
-    pub fn is_full(&self, settings: &Settings) -> bool {
-        self.queue.len() >= settings.stream_max()
+    /// How many more entries it holds.
+    pub fn places(&self, settings: &Settings) -> usize {
+        settings.stream_max().saturating_sub(self.queue.len())
     }
 
     /// How many pieces are in flight: not acknowledged, or not settled.

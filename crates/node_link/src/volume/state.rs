@@ -1,6 +1,6 @@
 //! What the lock of a volume protects: the member, writes in flight, commands that wait.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher as _, RandomState};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use replica::{
 };
 use rustc_hash::FxHashMap;
 
-use super::lease::{Forward, Lease, Stage};
+use super::lease::{Forwards, Lease, Stage};
 use super::{ReplicatedVolume, Role, VolumeStatus};
 use crate::committed::InFlight;
 use crate::medium::StoreMedium;
@@ -35,11 +35,9 @@ pub(super) struct State {
     /// Fetches up to this one were made before this node began to serve reads itself.
     pub fetch_floor: u64,
     pub in_flight: InFlight<LocalWrite>,
-    /// Copies of which a part has failed, by their numbers, until their last part has ended.
-    failed_copies: BTreeMap<u64, Failure>,
     /// The writes of this node's hosts that are not settled.
     pub outstanding: BTreeSet<u64>,
-    pub forwards: BTreeMap<u64, Forward>,
+    pub forwards: Forwards,
     pub leases: FxHashMap<Ticket, Lease>,
     /// How many leases are parked.
     pub parked: usize,
@@ -57,12 +55,10 @@ pub(super) struct State {
 pub(super) struct LocalWrite {
     pub id: u64,
     pub origin: Origin,
-    /// The copy inside the volume of which it is a part.
-    pub copy: Option<u64>,
 }
 
 /// Why a write failed, for another node and for a host.
-type Failure = (AnswerCode, Status);
+pub(super) type Failure = (AnswerCode, Status);
 
 /// Who waits for a write.
 #[derive(Clone, Copy, Debug)]
@@ -71,8 +67,8 @@ pub(super) enum Origin {
     Host(u64),
     /// Another node, with its command.
     Node { node: u32, command: u64 },
-    /// The last part of the same copy stands for it.
-    Copy,
+    /// It has failed already, or the last part of the same copy stands for it.
+    Nobody,
 }
 
 /// What follows from a change of the state, and happens without its lock.
@@ -120,9 +116,8 @@ impl State {
             last_id: RandomState::new().hash_one(crate::clock::now()) >> 1,
             fetch_floor: 0,
             in_flight: InFlight::new(),
-            failed_copies: BTreeMap::new(),
             outstanding: BTreeSet::new(),
-            forwards: BTreeMap::new(),
+            forwards: Forwards::default(),
             leases: FxHashMap::default(),
             parked: 0,
             fetched_bytes: 0,
@@ -217,43 +212,39 @@ impl State {
         }
     }
 
+    /// How many more writes can be executed here.
+    pub fn write_places(&self) -> usize {
+        let member = self.member.as_ref().filter(|_| !self.is_closed);
+        member.map_or(0, Member::write_places)
+    }
+
+    /// Executes a change for a host of this node, which waits for it unless it fails at once.
+    pub fn execute_for_host(
+        &mut self,
+        execute: impl FnOnce(&mut Self, Origin) -> Result<(), Failure>,
+    ) -> Result<(), Status> {
+        let id = self.next_id();
+        self.outstanding.insert(id);
+        let executed = execute(self, Origin::Host(id));
+        executed.map_err(|(_, status)| {
+            self.outstanding.remove(&id);
+            status
+        })
+    }
+
     pub fn next_id(&mut self) -> u64 {
         self.last_id += 1;
         self.last_id
     }
 
-    /// A write of a host of this node has ended. If it failed, each command that may have caused it
-    /// fails.
+    /// A write of a host of this node has ended after its command was executed. If it failed, each
+    /// command that may have caused it fails.
     pub fn finish(&mut self, id: u64, result: Result<(), Status>) {
         self.outstanding.remove(&id);
         self.has_news = true;
         if let Err(status) = result {
             for lease in self.leases.values_mut() {
                 lease.fail_if_covers(id, status);
-            }
-        }
-    }
-
-    /// A part of a copy has ended. Parts end in their order, or at once if they are refused.
-    /// Returns what has become of the copy, if this is the last one.
-    fn outcome_of_copy(
-        &mut self,
-        copy: u64,
-        origin: Origin,
-        outcome: Result<(), Failure>,
-    ) -> Result<(), Failure> {
-        if let Err((code, status)) = outcome {
-            // Other parts may have been executed, so nobody may send it again.
-            let code = match code {
-                AnswerCode::NotExecuted => AnswerCode::Unknown,
-                code => code,
-            };
-            self.failed_copies.entry(copy).or_insert((code, status));
-        }
-        match origin {
-            Origin::Copy => outcome,
-            Origin::Host(_) | Origin::Node { .. } => {
-                self.failed_copies.remove(&copy).map_or(outcome, Err)
             }
         }
     }
@@ -273,7 +264,7 @@ impl State {
     pub fn close(&mut self) -> Vec<Completion> {
         self.is_closed = true;
         self.member = None;
-        self.forwards.clear();
+        drop(self.forwards.take());
         let waiting = self.leases.iter_mut().filter_map(|(ticket, lease)| {
             let waits = lease.stage != Stage::Granted;
             lease.stage = Stage::Granted;
@@ -310,17 +301,17 @@ impl ReplicatedVolume {
             return;
         };
         self.stripes.end(overwritten.range);
-        let mut outcome = outcome(reply);
-        if let Some(copy) = write.copy {
-            outcome = state.outcome_of_copy(copy, write.origin, outcome);
-        }
+        let outcome = match reply {
+            HostReply::Refused(refusal) => Err(failure(*refusal)),
+            HostReply::Written | HostReply::Read(_) => Ok(()),
+        };
         match write.origin {
             Origin::Host(id) => state.finish(id, outcome.map_err(|(_, status)| status)),
             Origin::Node { node, command } => {
                 let code = outcome.map_or_else(|(code, _)| code, |()| AnswerCode::Done);
                 self.answer(node, command, code, None);
             }
-            Origin::Copy => {}
+            Origin::Nobody => {}
         }
     }
 
@@ -353,17 +344,14 @@ fn piece_bytes(body: &Body<Contents>) -> u64 {
     }
 }
 
-/// The result of a write, as the host and a forwarding node get it.
-fn outcome(reply: &HostReply<Contents>) -> Result<(), Failure> {
-    let HostReply::Refused(refusal) = reply else {
-        return Ok(());
-    };
-    Err(match refusal {
+/// Why a write failed, as the host and a forwarding node get it.
+pub(super) fn failure(refusal: Refusal) -> Failure {
+    match refusal {
         Refusal::NotPrimary(_) | Refusal::NotReady | Refusal::Busy => {
             (AnswerCode::NotExecuted, Status::Busy)
         }
         Refusal::InvalidExtent => (AnswerCode::Invalid, Status::Invalid),
         Refusal::NoMemory => (AnswerCode::Full, Status::CapacityExceeded),
         Refusal::Deposed => (AnswerCode::Unknown, Status::Busy),
-    })
+    }
 }

@@ -34,6 +34,7 @@ impl State {
 
     pub fn release(&mut self, ticket: Ticket) {
         if let Some(lease) = self.leases.remove(&ticket) {
+            self.forwards.remove_fetch(&lease);
             self.parked -= usize::from(lease.stage == Stage::Parked);
             self.fetched_bytes -= lease.fetched_bytes;
         }
@@ -56,11 +57,14 @@ impl State {
         }
     }
 
-    /// Ends the waiting of a parked or fetching command.
+    /// Ends the waiting of a parked or fetching command. Another part of its blocks may have ended
+    /// it before.
     pub fn grant(&mut self, ticket: Ticket, result: Result<(), Status>) {
-        if let Some(lease) = self.leases.get_mut(&ticket) {
+        let lease = self.leases.get_mut(&ticket);
+        if let Some(lease) = lease.filter(|lease| lease.stage.is_before_execution()) {
             self.parked -= usize::from(lease.stage == Stage::Parked);
             lease.stage = Stage::Granted;
+            self.forwards.remove_fetch(lease);
             self.completions.push(Completion { ticket, result });
         }
     }
@@ -79,6 +83,12 @@ impl State {
         for ticket in late {
             self.grant(ticket, Err(Status::Busy));
         }
+    }
+
+    /// Whether a command waits for blocks of the primary.
+    pub fn is_fetching(&self, ticket: Ticket) -> bool {
+        let lease = self.leases.get(&ticket);
+        lease.is_some_and(|lease| lease.stage == Stage::Fetching)
     }
 
     /// Takes blocks of the primary for a command.

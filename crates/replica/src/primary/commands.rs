@@ -8,7 +8,7 @@ use super::{PrimaryTerm, WaitingRead};
 use crate::base::Base;
 use crate::config::Config;
 use crate::ids::{HostRequest, LocalTime};
-use crate::medium::Medium;
+use crate::medium::{Medium, Unwritten};
 use crate::message::{HostReply, Refusal};
 
 impl<D: Clone> PrimaryTerm<D> {
@@ -66,7 +66,7 @@ impl<D: Clone> PrimaryTerm<D> {
     }
 
     /// A write, whose extent is allowed. It needs no lease: secondaries of a newer configuration
-    /// reject it.
+    /// reject it. It is answered when it is committed, also after [`Refusal::NoMemory`].
     pub fn handle_write<M: Medium<Data = D>>(
         &mut self,
         base: &mut Base<M>,
@@ -78,10 +78,10 @@ impl<D: Clone> PrimaryTerm<D> {
         if !self.is_serving() {
             return Err(Refusal::NotReady);
         }
-        if !self.has_place(base) {
+        if self.places(base) == 0 {
             return Err(Refusal::Busy);
         }
-        self.write(base, now, extent, data, Some(request));
-        Ok(())
+        let written = self.write(base, now, extent, data, Some(request));
+        written.map_err(|Unwritten| Refusal::NoMemory)
     }
 }

@@ -1,6 +1,6 @@
 //! Nodes, hosts, the store and the network between them, under one seed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use block::Blocks;
@@ -10,6 +10,7 @@ use replica::{
     Config, Envelope, HostReply, HostRequest, MemberId, Output, Settings, StoreOp, StoreRequestId,
 };
 
+use crate::disk::Data;
 use crate::faults::{Faults, NodeFault};
 use crate::hosts::{Command, Hosts};
 use crate::node::Node;
@@ -56,9 +57,9 @@ pub struct Report {
 
 enum Event {
     Tick(u32),
-    Message(Envelope<Vec<u64>>),
+    Message(Envelope<Data>),
     Command(u32, Command),
-    Reply(HostRequest, HostReply<Vec<u64>>),
+    Reply(HostRequest, HostReply<Data>),
     Store(MemberId, StoreRequestId, StoreOp),
     StoreReply(MemberId, StoreRequestId, Config),
     Host(usize),
@@ -76,6 +77,8 @@ pub struct World {
     nodes: Vec<Node>,
     store: Config,
     hosts: Hosts,
+    /// Writes that failed at once: what has become of their blocks is no reply to a host.
+    failed: BTreeSet<HostRequest>,
     faults: Faults,
     report: Report,
 }
@@ -119,6 +122,7 @@ impl World {
             nodes,
             store: Config::first(ids[0], &ids).expect("the configuration is valid"),
             hosts: Hosts::new(HOSTS, settings.blocks),
+            failed: BTreeSet::new(),
             faults: Faults::new(ids.len()),
             report: Report::default(),
             settings,
@@ -165,7 +169,7 @@ impl World {
             Event::Reply(request, reply) => self.hosts.finish(request, reply, self.step),
             Event::Store(from, id, op) => self.execute_in_store(from, id, op),
             Event::Restart(node) => self.nodes[node as usize].start(&self.settings, self.now),
-            Event::Fault => self.strike(),
+            Event::Fault => self.inject(),
             event => self.execute_at_node(event),
         }
     }
@@ -198,8 +202,16 @@ impl World {
             Event::Command(_, command) => match command.value {
                 None => member.handle_read(now, command.request, command.extent),
                 Some(value) => {
-                    let data = vec![value; command.extent.blocks.0 as usize];
-                    member.handle_write(now, command.request, command.extent, &data);
+                    let blocks = command.extent.blocks.0;
+                    let data = match command.is_fill {
+                        true => Data::Fill { value, blocks },
+                        false => Data::Blocks(vec![value; blocks as usize]),
+                    };
+                    let written = member.handle_write(now, command.request, command.extent, &data);
+                    if let Err(refusal) = written {
+                        self.failed.insert(command.request);
+                        self.reply(command.request, HostReply::Refused(refusal));
+                    }
                 }
             },
             _ => member.handle_tick(now),
@@ -227,11 +239,17 @@ impl World {
                     }
                 }
                 Output::Reply(request, reply) => {
-                    let at = self.now + Duration::from_micros(self.rng.random_range(20..500));
-                    self.schedule(at, Event::Reply(request, reply));
+                    if !self.failed.remove(&request) {
+                        self.reply(request, reply);
+                    }
                 }
             }
         }
+    }
+
+    fn reply(&mut self, request: HostRequest, reply: HostReply<Data>) {
+        let at = self.now + Duration::from_micros(self.rng.random_range(20..500));
+        self.schedule(at, Event::Reply(request, reply));
     }
 
     fn execute_in_store(&mut self, from: MemberId, id: StoreRequestId, op: StoreOp) {
@@ -281,7 +299,7 @@ impl World {
         }
     }
 
-    fn strike(&mut self) {
+    fn inject(&mut self) {
         if self.now > FAULTS_END {
             self.faults.end();
             for node in &mut self.nodes {
@@ -291,7 +309,7 @@ impl World {
         }
         let next = self.now + Duration::from_millis(self.rng.random_range(10..150));
         self.schedule(next, Event::Fault);
-        let Some((index, fault)) = self.faults.strike(&mut self.rng, self.now) else {
+        let Some((index, fault)) = self.faults.inject(&mut self.rng, self.now) else {
             return;
         };
         match fault {

@@ -1,0 +1,230 @@
+//! Members whose peers and store are this test.
+
+use std::time::Duration;
+
+use block::{BlockSize, Blocks, Lba};
+
+use super::*;
+use crate::contents::Contents;
+use crate::ids::{Epoch, Seq, StreamId};
+use crate::medium::Unwritten;
+use crate::message::{Entry, EntryBody, StoreOp};
+use crate::testing::{VecMedium, settings};
+
+/// A copy that writes half of the blocks while it has no memory.
+struct Scarce {
+    copy: VecMedium,
+    is_full: bool,
+}
+
+impl Medium for Scarce {
+    type Data = Contents;
+
+    fn read(&self, extent: Extent) -> Contents {
+        self.copy.read(extent)
+    }
+
+    fn write(&mut self, extent: Extent, data: &Contents) -> Result<(), Unwritten> {
+        if !self.is_full {
+            return self.copy.write(extent, data);
+        }
+        let half = Extent::new(extent.lba, Blocks(extent.blocks.0 / 2));
+        let bytes = data.bytes().map(|bytes| bytes[..bytes.len() / 2].into());
+        let zeros = Contents::zeros(BlockSize::B512, half.blocks.0);
+        let written = bytes.and_then(|bytes| Contents::of_bytes(BlockSize::B512, bytes));
+        self.copy.write(half, &written.unwrap_or(zeros))?;
+        Err(Unwritten)
+    }
+
+    fn blocks(data: &Contents) -> u64 {
+        data.blocks()
+    }
+
+    fn needs_memory(data: &Contents) -> bool {
+        data.bytes().is_some()
+    }
+}
+
+/// One member, and what it wants.
+struct Driven {
+    member: Member<Scarce>,
+    now: LocalTime,
+    sent: Vec<Body<Contents>>,
+    asked: Vec<(StoreRequestId, StoreOp)>,
+    replies: Vec<(HostRequest, bool)>,
+}
+
+const fn id(node: u32) -> MemberId {
+    MemberId {
+        node,
+        incarnation: 1,
+    }
+}
+
+const fn extent(lba: u64, blocks: u64) -> Extent {
+    Extent::new(Lba(lba), Blocks(blocks))
+}
+
+fn bytes(blocks: u64, byte: u8) -> Contents {
+    let bytes = vec![byte; blocks as usize * 512];
+    Contents::of_bytes(BlockSize::B512, bytes.into()).expect("whole blocks")
+}
+
+impl Driven {
+    /// Member 1 of a volume whose first primary and members in sync are these.
+    fn start(primary: u32, in_sync: &[u32]) -> Self {
+        let medium = Scarce {
+            copy: VecMedium(vec![0; 64 * 512]),
+            is_full: false,
+        };
+        let member = Member::new(id(1), settings(), medium, LocalTime::default());
+        let mut driven = Self {
+            member: member.expect("the settings are valid"),
+            now: LocalTime::default(),
+            sent: Vec::new(),
+            asked: Vec::new(),
+            replies: Vec::new(),
+        };
+        let members: Vec<_> = in_sync.iter().map(|node| id(*node)).collect();
+        let config = Config::first(id(primary), &members).expect("a configuration");
+        driven.receive(9, 0, Body::Newer(config));
+        driven
+    }
+
+    fn take_outputs(&mut self) {
+        while let Some(output) = self.member.poll_output() {
+            match output {
+                Output::Send(envelope) => self.sent.push(envelope.body),
+                Output::Store(id, op) => self.asked.push((id, op)),
+                Output::Reply(request, reply) => {
+                    let is_done = matches!(reply, HostReply::Written);
+                    self.replies.push((request, is_done));
+                }
+            }
+        }
+    }
+
+    fn receive(&mut self, from: u32, epoch: u64, body: Body<Contents>) {
+        let message = Envelope {
+            from: id(from),
+            to: id(1),
+            epoch: Epoch(epoch),
+            body,
+        };
+        self.member.handle_message(self.now, message);
+        self.take_outputs();
+    }
+
+    /// A millisecond passes.
+    fn tick(&mut self) {
+        self.now = self.now.plus(Duration::from_millis(1));
+        self.member.handle_tick(self.now);
+        self.take_outputs();
+    }
+
+    fn write(&mut self, request: u64, extent: Extent, data: &Contents) -> Result<(), Refusal> {
+        let written = self
+            .member
+            .handle_write(self.now, HostRequest(request), extent, data);
+        self.take_outputs();
+        written
+    }
+
+    /// A peer reports that it has nothing.
+    fn report(&mut self, from: u32, epoch: u64) {
+        let report = Report {
+            stream: StreamId {
+                number: 1,
+                opened: Epoch(0),
+            },
+            claim: Claim::everything(Epoch(0)),
+            unsettled: Vec::new(),
+        };
+        self.receive(from, epoch, Body::Report(report));
+    }
+
+    /// The peer has executed these entries.
+    fn ack(&mut self, from: u32, epoch: u64, applied: u64) {
+        let stream = StreamId {
+            number: 1,
+            opened: Epoch(epoch),
+        };
+        let applied = Seq(applied);
+        self.receive(from, epoch, Body::EntryAck { stream, applied });
+    }
+
+    /// The store executes what was asked last.
+    fn swap(&mut self) {
+        let (id, op) = self.asked.pop().expect("something was asked");
+        let StoreOp::Swap(next) = op else {
+            panic!("a configuration is proposed");
+        };
+        self.member.handle_store_reply(self.now, id, next);
+        self.take_outputs();
+    }
+}
+
+#[test]
+fn zeros_without_memory_fail_at_once_and_every_member_gets_what_the_blocks_hold() {
+    let mut primary = Driven::start(1, &[1, 2]);
+    primary.report(2, 1);
+    let data = bytes(4, 7);
+    for (request, lba) in [(1, 0), (2, 4), (3, 8)] {
+        assert_eq!(primary.write(request, extent(lba, 4), &data), Ok(()));
+    }
+    primary.ack(2, 1, 3);
+    primary.sent.clear();
+    primary.member.base.medium.is_full = true;
+    let zeros = Contents::zeros(BlockSize::B512, 10);
+    let failed = primary.write(4, extent(1, 10), &zeros);
+    assert_eq!(failed, Err(Refusal::NoMemory));
+    // A peer that had the writes before.
+    let mut other = VecMedium(vec![0; 64 * 512]);
+    for lba in [0, 4, 8] {
+        other.write(extent(lba, 4), &data).expect("there is memory");
+    }
+    let mut last = 0;
+    for body in primary.sent.drain(..) {
+        if let Body::Entry(Entry {
+            seq,
+            body: EntryBody::Write { extent, data },
+            ..
+        }) = body
+        {
+            assert!(data.blocks() <= 4, "a piece");
+            other.write(extent, &data).expect("there is memory");
+            last = seq.0;
+        }
+    }
+    assert_eq!(other, primary.member.medium().copy);
+    assert_eq!(other.0[512], 0, "a half was written");
+    primary.ack(2, 1, last - 1);
+    let replied = |primary: &Driven| primary.replies.contains(&(HostRequest(4), true));
+    assert!(!replied(&primary));
+    primary.ack(2, 1, last);
+    assert!(replied(&primary));
+}
+
+#[test]
+fn a_member_that_is_copied_to_and_falls_behind_leaves_no_places() {
+    let mut primary = Driven::start(1, &[1]);
+    primary.report(2, 1);
+    primary.tick();
+    primary.swap();
+    // Nothing was written, so it misses nothing: the end of the copy is its first entry.
+    primary.tick();
+    let data = bytes(1, 7);
+    assert_eq!(primary.member.write_places(), 8);
+    let mut request = 0;
+    while primary.member.write_places() > 0 {
+        request += 1;
+        assert_eq!(primary.write(request, extent(request, 1), &data), Ok(()));
+    }
+    // 8 writes and 4 pieces.
+    assert_eq!(request, 12);
+    let refused = primary.write(13, extent(0, 1), &data);
+    assert_eq!(refused, Err(Refusal::Busy));
+    primary.ack(2, 2, 2);
+    assert_eq!(primary.member.write_places(), 2);
+    assert_eq!(primary.write(14, extent(0, 1), &data), Ok(()));
+}
