@@ -21,6 +21,7 @@ mod ids;
 mod medium;
 mod member;
 mod message;
+mod pause;
 mod peer;
 mod primary;
 mod receiver;

@@ -8,6 +8,7 @@ use crate::config::Config;
 use crate::ids::{HostRequest, LocalTime, MemberId, StoreRequestId};
 use crate::medium::Medium;
 use crate::message::{Beacon, Body, Envelope, HostReply, Output, Refusal, Report};
+use crate::pause::growing;
 use crate::primary::PrimaryTerm;
 use crate::receiver::Receiver;
 use crate::settings::{InvalidSettings, Settings};
@@ -26,6 +27,7 @@ pub struct Member<M: Medium> {
     /// The last time when the primary was heard, or when it became primary. While this member is in
     /// sync, its promise not to take over lasts for [`Settings::grace`] from here.
     heard: LocalTime,
+    /// The last report without a stream, or when the last stream was open.
     last_report: Option<LocalTime>,
 }
 
@@ -182,29 +184,37 @@ impl<M: Medium> Member<M> {
                 self.store.propose(&mut self.base, now, next);
             }
         } else {
-            self.tick_without_reign(now);
+            self.tick_without_term(now);
         }
         self.advance(now);
     }
 
-    fn tick_without_reign(&mut self, now: LocalTime) {
+    fn tick_without_term(&mut self, now: LocalTime) {
         let is_silent = now.since(self.heard) > self.base.settings.grace();
-        if is_silent || self.base.config.is_none() {
-            self.store.read(&mut self.base, now);
-        }
         let Some(config) = &self.base.config else {
-            return;
+            return self.store.poll(&mut self.base, now);
         };
+        let primary = config.primary;
         if config.has(self.base.id) {
+            if is_silent {
+                self.store.read(&mut self.base, now);
+            }
             return;
         }
-        let primary = config.primary;
-        if is_silent && self.receiver.is_open() {
-            self.receiver.close(&self.base);
+        if is_silent {
+            self.store.poll(&mut self.base, now);
+        }
+        if self.receiver.is_open() {
+            self.last_report = Some(now);
+            if is_silent {
+                self.receiver.close(&self.base);
+            }
+            return;
         }
         let interval = self.base.settings.beacon_interval;
-        let is_due = self.last_report.is_none_or(|at| now.since(at) >= interval);
-        if is_due && !self.receiver.is_open() {
+        let failed = self.receiver.failed_streams();
+        let is_due = |at| now.since(at) >= growing(interval, failed, at);
+        if self.last_report.is_none_or(is_due) {
             self.last_report = Some(now);
             let report = self.receiver.report();
             self.base.send(primary, Body::Report(report));
@@ -244,6 +254,7 @@ impl<M: Medium> Member<M> {
             return;
         }
         self.heard = now;
+        self.store.on_news();
         let primary = beacon.config.primary;
         if self.store.proposal().is_none() {
             let sent_at = beacon.sent_at;

@@ -162,6 +162,12 @@ impl Driven {
         self.member.handle_store_reply(self.now, id, next);
         self.take_outputs();
     }
+
+    /// How many reports were sent since this was asked last.
+    fn reports(&mut self) -> usize {
+        let sent = self.sent.drain(..);
+        sent.filter(|body| matches!(body, Body::Report(_))).count()
+    }
 }
 
 #[test]
@@ -227,4 +233,63 @@ fn a_member_that_is_copied_to_and_falls_behind_leaves_no_places() {
     primary.ack(2, 2, 2);
     assert_eq!(primary.member.write_places(), 2);
     assert_eq!(primary.write(14, extent(0, 1), &data), Ok(()));
+}
+
+#[test]
+fn a_silent_member_reads_the_store_ever_less_often() {
+    let mut member = Driven::start(9, &[9]);
+    let mut reads = Vec::new();
+    // The store answers, and knows nothing new.
+    let config = member.member.config().cloned().expect("known");
+    for ms in 0..10_000 {
+        member.tick();
+        for (id, _) in std::mem::take(&mut member.asked) {
+            reads.push(ms);
+            let config = config.clone();
+            member.member.handle_store_reply(member.now, id, config);
+        }
+    }
+    // Beacons come every 20 ms; the longest pause is 32 times as long, or a quarter longer.
+    assert!((10_000 / 800..40).contains(&reads.len()), "{reads:?}");
+    assert!(reads.windows(2).all(|pair| pair[1] - pair[0] <= 801), "{reads:?}");
+    let is_early = reads[0] < 120 && reads[1] - reads[0] < 30;
+    assert!(is_early, "{reads:?}");
+}
+
+#[test]
+fn a_member_without_memory_pauses_ever_longer_before_it_returns() {
+    let mut member = Driven::start(9, &[9]);
+    member.member.base.medium.is_full = true;
+    let mut reports = 0;
+    let mut number = 0;
+    for _ in 0..20_000 {
+        member.tick();
+        member.asked.clear();
+        let reported = member.reports();
+        reports += reported;
+        if reported > 0 {
+            // The primary opens the stream, sends a piece, and gives the member up.
+            number += 1;
+            let stream = StreamId {
+                number,
+                opened: Epoch(1),
+            };
+            let piece = EntryBody::Piece {
+                extent: extent(0, 4),
+                data: bytes(4, 1),
+                stamp: Epoch(1),
+                below: Lba(4),
+                complete_through: Epoch(0),
+            };
+            let entry = Entry {
+                stream,
+                seq: Seq(1),
+                settled: Seq(0),
+                body: piece,
+            };
+            member.receive(9, 1, Body::Entry(entry));
+        }
+    }
+    // Pauses of 20 ms, doubled up to 8 times, and grace after each stream. Without a pause, 150.
+    assert!((5..15).contains(&reports), "{reports}");
 }
