@@ -18,8 +18,7 @@ pub(crate) fn growing(shortest: Duration, doublings: u32, seed: LocalTime) -> Du
     let pause = shortest.saturating_mul(1 << doublings.min(DOUBLINGS_MAX));
     let ns = seed.0.as_nanos() as u64;
     let length = (ns.wrapping_mul(SPREAD) >> (u64::BITS - LENGTHS_SHIFT)) as u32;
-    let spread = pause / 2;
-    pause - spread / 2 + spread / (1 << LENGTHS_SHIFT) * length
+    pause / 4 * 3 + pause / 2 / (1 << LENGTHS_SHIFT) * length
 }
 
 #[cfg(test)]
@@ -38,7 +37,10 @@ mod tests {
             let pauses: Vec<_> = pauses.collect();
             let (least, most) = (pauses.iter().min(), pauses.iter().max());
             let (least, most) = (*least.expect("some"), *most.expect("some"));
-            assert!(least >= middle * 3 / 4 && least < middle * 4 / 5, "{least:?}");
+            assert!(
+                least >= middle * 3 / 4 && least < middle * 4 / 5,
+                "{least:?}"
+            );
             assert!(most <= middle * 5 / 4 && most > middle * 6 / 5, "{most:?}");
         }
     }

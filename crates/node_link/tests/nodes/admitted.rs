@@ -118,7 +118,7 @@ fn writes_wait_for_a_member_that_cannot_keep_up_while_it_is_copied_to() {
     cluster.await_copies(0, 3);
     let mut host = cluster.host(0);
     for lba in (0..BLOCKS).step_by(32) {
-        assert_eq!(host.write(lba, &[1; 32 * 4096], PATIENCE), Ok(()));
+        assert_eq!(host.write(lba, &vec![1; 32 * 4096], PATIENCE), Ok(()));
     }
     cluster.kill(2);
     cluster.await_copies(0, 2);
