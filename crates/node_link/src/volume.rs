@@ -18,7 +18,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
 use block::{
-    Admission, Extent, Geometry, Intent, Op, OpKind, ReadDest, Settled, Status, Ticket, Volume,
+    Admission, ByteRange, Extent, Geometry, Intent, Op, OpKind, ReadDest, Settled, Status, Ticket,
+    Volume,
 };
 use memory::Store;
 use replica::{Config, Contents, Envelope, Epoch, LocalTime, MemberId, StoreOp};
@@ -27,6 +28,7 @@ use crate::agreement::VolumeId;
 use crate::clock::now;
 use crate::committed::{Stripes, read_committed};
 use crate::links::Links;
+use crate::medium::byte_range;
 use crate::options::{NodeError, VolumeOptions};
 use state::{Effects, State};
 
@@ -293,12 +295,13 @@ impl ReplicatedVolume {
         if self.serves_until.load(Ordering::SeqCst) == 0 {
             return Ok(false);
         }
-        let offset = extent.lba.0 << self.geometry.block_size.shift();
+        let block_size = self.geometry.block_size;
+        let offset = extent.lba.0 << block_size.shift();
         let done = self.stripes.read(store, offset, dest)?;
         if done < dest.len() {
             let state = self.lock();
-            let in_flight = state.in_flight.overwritten();
-            read_committed(store, in_flight, offset + done as u64, &mut dest[done..])?;
+            let (offset, rest) = (offset + done as u64, &mut dest[done..]);
+            read_committed(store, state.overwritten(), block_size, offset, rest)?;
         }
         // The lease last: what was read was then the newest while no other node served.
         Ok(self.serves_reads() && self.ceased.load(Ordering::SeqCst) == ceased)
@@ -321,12 +324,9 @@ impl ReplicatedVolume {
         }
     }
 
-    fn medium_range(&self, extent: Extent) -> block::ByteRange {
-        let shift = self.geometry.block_size.shift();
-        block::ByteRange {
-            offset: extent.lba.0 << shift,
-            len: extent.blocks.0 << shift,
-        }
+    /// The bytes of an extent that was checked.
+    fn byte_range(&self, extent: Extent) -> ByteRange {
+        byte_range(self.geometry.block_size, extent)
     }
 }
 

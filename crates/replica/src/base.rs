@@ -55,7 +55,7 @@ impl<M: Medium> Base<M> {
         self.outputs.push_back(Output::Send(message));
     }
 
-    pub fn reply(&mut self, request: HostRequest, reply: HostReply<M::Data>) {
+    pub fn reply(&mut self, request: HostRequest, reply: HostReply) {
         self.outputs.push_back(Output::Reply(request, reply));
     }
 }

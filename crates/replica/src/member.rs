@@ -7,7 +7,7 @@ use crate::claim::Claim;
 use crate::config::Config;
 use crate::ids::{HostRequest, LocalTime, MemberId, StoreRequestId};
 use crate::medium::Medium;
-use crate::message::{Beacon, Body, Envelope, HostReply, Output, Refusal, Report};
+use crate::message::{Beacon, Body, Envelope, Output, Overwritten, Refusal, Report};
 use crate::pause::growing;
 use crate::primary::PrimaryTerm;
 use crate::receiver::Receiver;
@@ -72,7 +72,7 @@ impl<M: Medium> Member<M> {
         &self.base.medium
     }
 
-    /// Whether a read would be executed now: this member is primary, and no other can be.
+    /// Whether reads may be served now: this member is primary, and no other can be.
     pub fn serves_reads(&self, now: LocalTime) -> bool {
         let term = self.term.as_ref().filter(|term| term.is_serving());
         term.is_some_and(|term| term.has_lease(&self.base, now, self.store.proposal()))
@@ -83,6 +83,13 @@ impl<M: Medium> Member<M> {
     pub fn serves_reads_until(&self) -> Option<LocalTime> {
         let term = self.term.as_ref().filter(|term| term.is_serving())?;
         term.lease_end(&self.base, self.store.proposal())
+    }
+
+    /// What writes in flight have overwritten in the copy, in their order. A read returns what the
+    /// copy holds, except for these blocks, which it takes from here, the newest first: a failover
+    /// could take the writes back. [`Self::serves_reads`] has to hold afterwards.
+    pub fn overwritten(&self) -> impl DoubleEndedIterator<Item = &Overwritten<M::Data>> {
+        self.term.iter().flat_map(PrimaryTerm::overwritten)
     }
 
     /// Whether this member is primary and executes writes.
@@ -100,19 +107,6 @@ impl<M: Medium> Member<M> {
     /// What the driver is to do next.
     pub fn poll_output(&mut self) -> Option<Output<M::Data>> {
         self.base.outputs.pop_front()
-    }
-
-    /// A host reads `extent`.
-    pub fn handle_read(&mut self, now: LocalTime, request: HostRequest, extent: Extent) {
-        let has_lease = self.serves_reads(now);
-        let result = self.check(extent).and_then(|()| match &mut self.term {
-            None => Err(self.not_primary()),
-            Some(_) if !has_lease => Err(Refusal::NotReady),
-            Some(term) => term.handle_read(&mut self.base, request, extent),
-        });
-        if let Err(refusal) = result {
-            self.base.reply(request, HostReply::Refused(refusal));
-        }
     }
 
     /// A host writes `data` to `extent`. Zeros may cover more blocks than other contents:
@@ -315,11 +309,6 @@ impl<M: Medium> Member<M> {
                 self.receiver.on_reconciled();
             }
         }
-    }
-
-    fn check(&self, extent: Extent) -> Result<(), Refusal> {
-        let is_allowed = self.base.settings.allows(extent);
-        is_allowed.then_some(()).ok_or(Refusal::InvalidExtent)
     }
 
     fn not_primary(&self) -> Refusal {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::ids::LocalTime;
 
 /// How often a pause is doubled at most.
-pub(crate) const DOUBLINGS_MAX: u32 = 8;
+pub(crate) const DOUBLINGS_MAX: u32 = 7;
 /// 2^64 divided by the golden ratio: multiples of it are spread evenly over 64 bits.
 const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
 /// log2 of the number of lengths that a pause may have.
@@ -28,7 +28,7 @@ mod tests {
     #[test]
     fn pauses_double_up_to_a_bound_and_differ_by_a_quarter() {
         let shortest = Duration::from_millis(100);
-        for (doublings, longest_ms) in [(0, 100), (3, 800), (8, 25_600), (60, 25_600)] {
+        for (doublings, longest_ms) in [(0, 100), (3, 800), (7, 12_800), (60, 12_800)] {
             let middle = Duration::from_millis(longest_ms);
             let pauses = (0..1000).map(|ns| {
                 let seed = LocalTime(Duration::from_nanos(ns));

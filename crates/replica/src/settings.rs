@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use block::{Blocks, Extent, Lba};
 
+use crate::wire::EXTENTS_MAX;
+
 /// How a volume is replicated.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -11,8 +13,8 @@ pub struct Settings {
     pub blocks: Blocks,
     /// Blocks per region; the generation map has one epoch for each region.
     pub region_blocks: Blocks,
-    /// Blocks per copied piece, and the most that one write or read covers, except a write of
-    /// zeros. At most a region.
+    /// Blocks per copied piece, and the most that one write covers, except a write of zeros. At
+    /// most a region.
     pub piece_blocks: Blocks,
     /// How long a secondary that answers a beacon promises not to take over, counted by the primary
     /// from the time it sent the beacon.
@@ -32,8 +34,6 @@ pub struct Settings {
     pub piece_interval: Duration,
     /// The most writes in flight at a primary.
     pub writes_max: usize,
-    /// The most reads that wait at a primary for writes in flight.
-    pub reads_max: usize,
     /// The most pieces in flight to one returning member.
     pub pieces_max: usize,
     /// The most extents that a member remembers as unsettled, at least those of a whole stream;
@@ -52,7 +52,8 @@ pub enum InvalidSettings {
     LeaseTooShort,
     /// A queue can hold nothing.
     Queue,
-    /// A member remembers fewer unsettled extents than a stream may leave.
+    /// A member remembers fewer unsettled extents than a stream may leave, or more than a report
+    /// holds.
     Unsettled,
 }
 
@@ -77,16 +78,12 @@ impl Settings {
         if self.lease <= self.beacon_interval {
             return Err(InvalidSettings::LeaseTooShort);
         }
-        let queues = [
-            self.writes_max,
-            self.reads_max,
-            self.pieces_max,
-            self.unsettled_max,
-        ];
+        let queues = [self.writes_max, self.pieces_max, self.unsettled_max];
         if queues.contains(&0) {
             return Err(InvalidSettings::Queue);
         }
-        if self.unsettled_max < self.stream_max() {
+        let extents = self.stream_max()..=EXTENTS_MAX;
+        if !extents.contains(&self.unsettled_max) {
             return Err(InvalidSettings::Unsettled);
         }
         Ok(())
@@ -205,12 +202,14 @@ mod tests {
         assert_eq!(drift, Err(InvalidSettings::Drift));
         let lease = check(|settings| settings.lease = settings.beacon_interval);
         assert_eq!(lease, Err(InvalidSettings::LeaseTooShort));
-        let queue = check(|settings| settings.reads_max = 0);
+        let queue = check(|settings| settings.pieces_max = 0);
         assert_eq!(queue, Err(InvalidSettings::Queue));
         // A stream holds 8 writes, 4 pieces and the end of a copy.
         let unsettled = check(|settings| settings.unsettled_max = 12);
         assert_eq!(unsettled, Err(InvalidSettings::Unsettled));
         assert_eq!(check(|settings| settings.unsettled_max = 13), Ok(()));
+        let unsettled = check(|settings| settings.unsettled_max = EXTENTS_MAX + 1);
+        assert_eq!(unsettled, Err(InvalidSettings::Unsettled));
     }
 
     #[test]

@@ -175,11 +175,11 @@ impl ReplicatedVolume {
     /// What is committed, if this node serves reads.
     fn read_locked(&self, state: &State, extent: Extent) -> Option<Contents> {
         let store = self.store.as_ref().filter(|_| state.serves_writes())?;
-        let range = self.medium_range(extent);
+        let range = self.byte_range(extent);
         let mut bytes = vec![0; range.len as usize];
-        let in_flight = state.in_flight.overwritten();
-        read_committed(store, in_flight, range.offset, &mut bytes).ok()?;
-        let contents = Contents::of_bytes(self.geometry.block_size, bytes.into())?;
+        let (block_size, in_flight) = (self.geometry.block_size, state.overwritten());
+        read_committed(store, in_flight, block_size, range.offset, &mut bytes).ok()?;
+        let contents = Contents::of_bytes(block_size, bytes.into())?;
         // The lease last, as for hosts of this node.
         self.serves_reads().then_some(contents)
     }
@@ -208,7 +208,7 @@ impl ReplicatedVolume {
         if is_old || command.heard_at > now || !state.serves_writes() {
             return Err(AnswerCode::NotExecuted);
         }
-        let range = self.medium_range(command.extent);
+        let range = self.byte_range(command.extent);
         let origin = Origin::Node {
             node: from,
             command: command.id,

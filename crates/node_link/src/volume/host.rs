@@ -11,7 +11,6 @@ use super::ReplicatedVolume;
 use super::lease::{FETCHED_BYTES_MAX, LEASES_MAX, Lease, Part, Stage};
 use super::state::{Failure, LocalWrite, Origin, State, failure};
 use crate::clock::now;
-use crate::committed::Overwritten;
 
 impl ReplicatedVolume {
     /// Admits a command that needs a lease: a change, and a read of which this node is not the
@@ -157,7 +156,7 @@ impl ReplicatedVolume {
 
     /// The most blocks that one entry or command makes zeros. The lock of the volume is held while
     /// their memory is freed.
-    pub(super) fn zeros_blocks_max(&self) -> u64 {
+    fn zeros_blocks_max(&self) -> u64 {
         let piece_blocks = self.piece_bytes >> self.geometry.block_size.shift();
         piece_blocks * Settings::ZEROS_PIECES_MAX
     }
@@ -213,13 +212,7 @@ impl ReplicatedVolume {
         if state.write_places() == 0 {
             return Err(failure(Refusal::Busy));
         }
-        let range = self.medium_range(extent);
-        let store = self.store.as_ref();
-        let is_kept = range.len <= self.piece_bytes;
-        let old = store.filter(|_| is_kept).and_then(|store| {
-            let mut old = vec![0; range.len as usize];
-            store.read(range.offset, &mut old).is_ok().then_some(old)
-        });
+        let range = self.byte_range(extent);
         let id = state.next_id();
         self.stripes.begin(range);
         let not_primary = Err(Refusal::NotPrimary(None));
@@ -236,8 +229,7 @@ impl ReplicatedVolume {
                 return Err(failure(refusal));
             }
         };
-        let write = LocalWrite { id, origin };
-        state.in_flight.push(write, Overwritten { range, old });
+        state.in_flight.push_back(LocalWrite { id, origin, range });
         self.drain(state);
         written.map_err(failure)
     }
@@ -273,14 +265,13 @@ impl ReplicatedVolume {
         self.drive(|volume, state, now| {
             let store = volume.store.as_ref().filter(|_| state.serves_writes());
             let store = store.ok_or(Status::Busy)?;
-            let range = volume.medium_range(extent);
+            let range = volume.byte_range(extent);
             let mut held = vec![0; expected.len()];
             store.read(range.offset, &mut held)?;
             if let Err(miscompare) = compare(&held, expected, 0) {
-                let is_committed = state.in_flight.overwritten().all(|write| {
-                    let ends = |of: block::ByteRange| of.offset + of.len;
-                    ends(write.range) <= range.offset || ends(range) <= write.range.offset
-                });
+                let is_committed = !state
+                    .overwritten()
+                    .any(|write| write.extent.overlaps(extent));
                 let is_final = is_committed && volume.serves_reads();
                 return Err(if is_final { miscompare } else { Status::Busy });
             }
@@ -324,7 +315,7 @@ impl ReplicatedVolume {
         let unknown = |status| (AnswerCode::Unknown, status);
         let mut outcome = Ok(());
         for (place, piece) in pieces.into_iter().enumerate() {
-            let range = self.medium_range(piece);
+            let range = self.byte_range(piece);
             let mut bytes = vec![0; range.len as usize];
             store.read(range.offset, &mut bytes).map_err(unknown)?;
             let contents = Contents::of_bytes(self.geometry.block_size, bytes.into());

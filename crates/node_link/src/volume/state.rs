@@ -1,22 +1,21 @@
 //! What the lock of a volume protects: the member, writes in flight, commands that wait.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use block::{Completion, Status, Ticket};
+use block::{ByteRange, Completion, Status, Ticket};
 use memory::{Layout, Provision, Store};
-use replica::wire::{Answer, AnswerCode, CONTENTS_BYTES_MAX, EXTENTS_MAX, Packet};
+use replica::wire::{Answer, AnswerCode, CONTENTS_BYTES_MAX, Packet};
 use replica::{
     Body, Config, Contents, Entry, EntryBody, Epoch, HostReply, HostRequest, LocalTime, Member,
-    MemberId, Output, Refusal, StoreOp, StoreRequestId,
+    MemberId, Output, Overwritten, Refusal, StoreOp, StoreRequestId,
 };
 use rustc_hash::FxHashMap;
 
 use super::lease::{Forwards, Lease, Stage};
 use super::{ReplicatedVolume, Role, VolumeStatus};
-use crate::committed::InFlight;
 use crate::medium::StoreMedium;
 use crate::options::{NodeError, VolumeOptions};
 
@@ -34,7 +33,8 @@ pub(super) struct State {
     pub last_id: u64,
     /// Fetches up to this one were made before this node began to serve reads itself.
     pub fetch_floor: u64,
-    pub in_flight: InFlight<LocalWrite>,
+    /// The writes of which the member has not said what has become of them, in their order.
+    pub in_flight: VecDeque<LocalWrite>,
     /// The writes of this node's hosts that are not settled.
     pub outstanding: BTreeSet<u64>,
     pub forwards: Forwards,
@@ -55,6 +55,7 @@ pub(super) struct State {
 pub(super) struct LocalWrite {
     pub id: u64,
     pub origin: Origin,
+    pub range: ByteRange,
 }
 
 /// Why a write failed, for another node and for a host.
@@ -87,7 +88,7 @@ impl VolumeOptions {
         let piece_bytes = self.settings.piece_blocks.0 << self.geometry.block_size.shift();
         let is_same = self.settings.blocks == self.geometry.blocks;
         let fits = piece_bytes <= CONTENTS_BYTES_MAX as u64;
-        if !is_same || !fits || self.settings.unsettled_max > EXTENTS_MAX {
+        if !is_same || !fits {
             return Err(NodeError::Geometry {
                 blocks: self.geometry.blocks.0,
                 settings_blocks: self.settings.blocks.0,
@@ -115,7 +116,7 @@ impl State {
             is_watching: false,
             last_id: RandomState::new().hash_one(crate::clock::now()) >> 1,
             fetch_floor: 0,
-            in_flight: InFlight::new(),
+            in_flight: VecDeque::new(),
             outstanding: BTreeSet::new(),
             forwards: Forwards::default(),
             leases: FxHashMap::default(),
@@ -212,6 +213,11 @@ impl State {
         }
     }
 
+    /// What writes in flight have overwritten here.
+    pub fn overwritten(&self) -> impl DoubleEndedIterator<Item = &Overwritten<Contents>> {
+        self.member.iter().flat_map(Member::overwritten)
+    }
+
     /// How many more writes can be executed here.
     pub fn write_places(&self) -> usize {
         let member = self.member.as_ref().filter(|_| !self.is_closed);
@@ -291,26 +297,25 @@ impl ReplicatedVolume {
                     self.links.send(node, &Packet::Message { volume, envelope });
                 }
                 Output::Store(id, op) => state.asked.push((id, op)),
-                Output::Reply(request, reply) => self.finish_write(state, request, &reply),
+                Output::Reply(request, reply) => self.finish_write(state, request, reply),
             }
         }
     }
 
-    fn finish_write(&self, state: &mut State, request: HostRequest, reply: &HostReply<Contents>) {
-        let Some((write, overwritten)) = state.in_flight.take(|write| write.id == request.0) else {
+    fn finish_write(&self, state: &mut State, request: HostRequest, reply: HostReply) {
+        // Writes are committed in their order, so it stands first.
+        let place = state.in_flight.iter().position(|w| w.id == request.0);
+        let Some(write) = place.and_then(|place| state.in_flight.remove(place)) else {
             return;
         };
-        self.stripes.end(overwritten.range);
-        let outcome = match reply {
-            HostReply::Refused(refusal) => Err(failure(*refusal)),
-            HostReply::Written | HostReply::Read(_) => Ok(()),
+        self.stripes.end(write.range);
+        let (code, result) = match reply {
+            HostReply::Written => (AnswerCode::Done, Ok(())),
+            HostReply::Deposed => (AnswerCode::Unknown, Err(Status::Busy)),
         };
         match write.origin {
-            Origin::Host(id) => state.finish(id, outcome.map_err(|(_, status)| status)),
-            Origin::Node { node, command } => {
-                let code = outcome.map_or_else(|(code, _)| code, |()| AnswerCode::Done);
-                self.answer(node, command, code, None);
-            }
+            Origin::Host(id) => state.finish(id, result),
+            Origin::Node { node, command } => self.answer(node, command, code, None),
             Origin::Nobody => {}
         }
     }
@@ -352,6 +357,5 @@ pub(super) fn failure(refusal: Refusal) -> Failure {
         }
         Refusal::InvalidExtent => (AnswerCode::Invalid, Status::Invalid),
         Refusal::NoMemory => (AnswerCode::Full, Status::CapacityExceeded),
-        Refusal::Deposed => (AnswerCode::Unknown, Status::Busy),
     }
 }

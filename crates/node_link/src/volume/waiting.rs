@@ -6,6 +6,7 @@ use replica::{Contents, LocalTime};
 use super::ReplicatedVolume;
 use super::lease::{Lease, Stage};
 use super::state::State;
+use crate::committed::{copy_shared, end};
 
 impl State {
     pub fn settle(&mut self, ticket: Ticket) -> Result<Settled, Status> {
@@ -117,29 +118,10 @@ impl State {
             return false;
         };
         for part in &lease.parts {
-            let (from, to) = (
-                part.extent.lba.max(extent.lba).0,
-                end(part.extent).min(end(extent)),
-            );
-            let Some(contents) = part.contents.as_ref().filter(|_| from < to) else {
-                continue;
-            };
-            let shift = contents.block_size().shift();
-            let target = ((from - extent.lba.0) << shift) as usize;
-            let source = ((from - part.extent.lba.0) << shift) as usize;
-            let len = ((to - from) << shift) as usize;
-            match contents.bytes() {
-                Some(bytes) => {
-                    dest[target..target + len].copy_from_slice(&bytes[source..source + len]);
-                }
-                None => dest[target..target + len].fill(0),
+            if let Some(contents) = &part.contents {
+                copy_shared(part.extent, contents, extent, dest);
             }
         }
         true
     }
-}
-
-/// The block after the last.
-fn end(extent: Extent) -> u64 {
-    extent.lba.0 + extent.blocks.0
 }

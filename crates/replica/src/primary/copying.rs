@@ -39,7 +39,9 @@ impl<D: Clone> PrimaryTerm<D> {
                 }
             }
         }
-        let pieces = extents.iter().flat_map(|extent| base.settings.pieces(*extent));
+        let pieces = extents
+            .iter()
+            .flat_map(|extent| base.settings.pieces(*extent));
         self.phase = Phase::Rewriting(pieces.collect());
     }
 
@@ -104,8 +106,7 @@ fn next_entry<M: Medium>(
         return None;
     };
     let stream = peer.stream.as_ref()?;
-    let has_place =
-        stream.places(&base.settings) > 0 && stream.pieces() < base.settings.pieces_max;
+    let has_place = stream.places(&base.settings) > 0 && stream.pieces() < base.settings.pieces_max;
     if copying.is_end_sent || !has_place || now < copying.next_piece_at {
         return None;
     }

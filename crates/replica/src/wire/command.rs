@@ -150,7 +150,9 @@ impl Command {
         let blocks_max = (CONTENTS_BYTES_MAX as u64) >> block_size.shift();
         let kind = match fields.kind.get() {
             1 => {
-                check("command blocks", extent.blocks.0, |blocks| blocks <= blocks_max)?;
+                check("command blocks", extent.blocks.0, |blocks| {
+                    blocks <= blocks_max
+                })?;
                 CommandKind::Read
             }
             2 => {

@@ -6,9 +6,8 @@ use std::time::Duration;
 use block::{Blocks, Extent, Lba};
 use rand::Rng;
 use rand::rngs::SmallRng;
-use replica::{HostReply, HostRequest, Refusal};
+use replica::HostRequest;
 
-use crate::disk::Data;
 use crate::history::BlockHistory;
 
 /// How long a host waits for a reply.
@@ -30,6 +29,15 @@ pub struct Command {
     pub is_fill: bool,
     pub started: u64,
     pub gives_up_at: Duration,
+}
+
+/// What a host gets.
+#[derive(Clone, Debug)]
+pub enum Reply {
+    Read(Vec<u64>),
+    Written,
+    /// The node that the replying one believes to be primary.
+    Failed(Option<u32>),
 }
 
 /// All hosts, and the history of each block.
@@ -101,31 +109,27 @@ impl Hosts {
     }
 
     /// A reply arrives.
-    pub fn finish(&mut self, request: HostRequest, reply: HostReply<Data>, step: u64) {
+    pub fn finish(&mut self, request: HostRequest, reply: Reply, step: u64) {
         let Some(command) = self.commands.remove(&request.0) else {
             return;
         };
         match reply {
-            HostReply::Read(data) => {
+            Reply::Read(values) => {
                 self.reads += 1;
-                let values = data.values();
                 assert_eq!(values.len() as u64, command.extent.blocks.0);
                 for (block, value) in self.of(command.extent).zip(values) {
                     block.read(value, command.started, step);
                 }
             }
-            HostReply::Written => {
+            Reply::Written => {
                 self.writes += 1;
                 let value = command.value.expect("the command is a write");
                 for block in self.of(command.extent) {
                     block.end_write(value, step);
                 }
             }
-            HostReply::Refused(Refusal::NotPrimary(Some(primary))) => {
-                self.believes[command.host] = primary.node;
-            }
-            HostReply::Refused(Refusal::InvalidExtent) => panic!("{command:?} is valid"),
-            HostReply::Refused(_) => {}
+            Reply::Failed(None) => {}
+            Reply::Failed(Some(primary)) => self.believes[command.host] = primary,
         }
     }
 

@@ -12,7 +12,7 @@ use replica::{
 
 use crate::disk::Data;
 use crate::faults::{Faults, NodeFault};
-use crate::hosts::{Command, Hosts};
+use crate::hosts::{Command, Hosts, Reply};
 use crate::node::Node;
 
 const HOSTS: usize = 4;
@@ -59,7 +59,7 @@ enum Event {
     Tick(u32),
     Message(Envelope<Data>),
     Command(u32, Command),
-    Reply(HostRequest, HostReply<Data>),
+    Reply(HostRequest, Reply),
     Store(MemberId, StoreRequestId, StoreOp),
     StoreReply(MemberId, StoreRequestId, Config),
     Host(usize),
@@ -77,8 +77,9 @@ pub struct World {
     nodes: Vec<Node>,
     store: Config,
     hosts: Hosts,
-    /// Writes that failed at once: what has become of their blocks is no reply to a host.
-    failed: BTreeSet<HostRequest>,
+    /// Commands that were replied to at once: what becomes of the blocks of a write that failed is
+    /// no reply to a host.
+    replied: BTreeSet<HostRequest>,
     faults: Faults,
     report: Report,
 }
@@ -97,7 +98,6 @@ fn settings() -> Settings {
         store_timeout: ms(20),
         piece_interval: ms(1),
         writes_max: 4,
-        reads_max: 3,
         pieces_max: 2,
         unsettled_max: 8,
     }
@@ -122,7 +122,7 @@ impl World {
             nodes,
             store: Config::first(ids[0], &ids).expect("the configuration is valid"),
             hosts: Hosts::new(HOSTS, settings.blocks),
-            failed: BTreeSet::new(),
+            replied: BTreeSet::new(),
             faults: Faults::new(ids.len()),
             report: Report::default(),
             settings,
@@ -199,21 +199,12 @@ impl World {
         match event {
             Event::Message(message) => member.handle_message(now, message),
             Event::StoreReply(_, id, config) => member.handle_store_reply(now, id, config),
-            Event::Command(_, command) => match command.value {
-                None => member.handle_read(now, command.request, command.extent),
-                Some(value) => {
-                    let blocks = command.extent.blocks.0;
-                    let data = match command.is_fill {
-                        true => Data::Fill { value, blocks },
-                        false => Data::Blocks(vec![value; blocks as usize]),
-                    };
-                    let written = member.handle_write(now, command.request, command.extent, &data);
-                    if let Err(refusal) = written {
-                        self.failed.insert(command.request);
-                        self.reply(command.request, HostReply::Refused(refusal));
-                    }
+            Event::Command(_, command) => {
+                if let Some(reply) = place.execute(now, &command) {
+                    self.replied.insert(command.request);
+                    self.reply(command.request, reply);
                 }
-            },
+            }
             _ => member.handle_tick(now),
         }
         self.carry_out(node);
@@ -239,7 +230,11 @@ impl World {
                     }
                 }
                 Output::Reply(request, reply) => {
-                    if !self.failed.remove(&request) {
+                    let reply = match reply {
+                        HostReply::Written => Reply::Written,
+                        HostReply::Deposed => Reply::Failed(None),
+                    };
+                    if !self.replied.remove(&request) {
                         self.reply(request, reply);
                     }
                 }
@@ -247,7 +242,7 @@ impl World {
         }
     }
 
-    fn reply(&mut self, request: HostRequest, reply: HostReply<Data>) {
+    fn reply(&mut self, request: HostRequest, reply: Reply) {
         let at = self.now + Duration::from_micros(self.rng.random_range(20..500));
         self.schedule(at, Event::Reply(request, reply));
     }
@@ -304,6 +299,7 @@ impl World {
             self.faults.end();
             for node in &mut self.nodes {
                 node.paused_until = Duration::ZERO;
+                node.refuses.set(0);
             }
             return;
         }
