@@ -5,11 +5,11 @@
 //! A read without a write in flight near its blocks takes no lock: it compares a word per stripe
 //! before and afterwards.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use block::{ByteRange, Status};
+use block::{BlockSize, Blocks, ByteRange, Extent, Lba, Status};
 use memory::Store;
+use replica::{Contents, Overwritten};
 
 /// Words of one volume.
 const STRIPES: u64 = 1024;
@@ -24,14 +24,6 @@ const IN_FLIGHT: u64 = BEGUN - 1;
 #[derive(Debug)]
 pub(crate) struct Stripes {
     words: Box<[AtomicU64]>,
-}
-
-/// A write in flight, and what it has overwritten.
-#[derive(Debug)]
-pub(crate) struct Overwritten {
-    pub range: ByteRange,
-    /// `None`: it was not kept, since the write covers more than is copied under a lock.
-    pub old: Option<Vec<u8>>,
 }
 
 impl Stripes {
@@ -94,64 +86,52 @@ impl Stripes {
 }
 
 /// Reads what is committed, while no write begins: memory, with what the writes in flight have
-/// overwritten, the newest first.
+/// overwritten, the newest first. `dest` begins and ends with a block.
 ///
 /// # Errors
 /// [`Status::Busy`] if a write in flight has overwritten more than was kept.
 pub(crate) fn read_committed<'a>(
     store: &Store,
-    in_flight: impl DoubleEndedIterator<Item = &'a Overwritten>,
+    in_flight: impl DoubleEndedIterator<Item = &'a Overwritten<Contents>>,
+    block_size: BlockSize,
     offset: u64,
     dest: &mut [u8],
 ) -> Result<(), Status> {
     store.read(offset, dest)?;
-    let end = offset + dest.len() as u64;
-    for write in in_flight.rev() {
-        let from = write.range.offset.max(offset);
-        let to = (write.range.offset + write.range.len).min(end);
-        if from >= to {
-            continue;
-        }
+    let shift = block_size.shift();
+    let extent = Extent::new(Lba(offset >> shift), Blocks(dest.len() as u64 >> shift));
+    for write in in_flight
+        .rev()
+        .filter(|write| write.extent.overlaps(extent))
+    {
         let old = write.old.as_ref().ok_or(Status::Busy)?;
-        let len = (to - from) as usize;
-        let source = (from - write.range.offset) as usize;
-        let target = (from - offset) as usize;
-        dest[target..target + len].copy_from_slice(&old[source..source + len]);
+        copy_shared(write.extent, old, extent, dest);
     }
     Ok(())
 }
 
-/// The writes in flight of a primary, in their order.
-#[derive(Debug)]
-pub(crate) struct InFlight<T> {
-    writes: VecDeque<(T, Overwritten)>,
+/// Copies the blocks that two extents share: from `contents`, which has those of `of`, to `dest`,
+/// which has those of `extent`.
+pub(crate) fn copy_shared(of: Extent, contents: &Contents, extent: Extent, dest: &mut [u8]) {
+    let from = of.lba.max(extent.lba).0;
+    let blocks = end(of).min(end(extent)).saturating_sub(from);
+    if blocks == 0 {
+        return;
+    }
+    let shift = contents.block_size().shift();
+    let len = (blocks << shift) as usize;
+    let source = ((from - of.lba.0) << shift) as usize;
+    let target = ((from - extent.lba.0) << shift) as usize;
+    let target = &mut dest[target..target + len];
+    match contents.bytes() {
+        Some(bytes) => target.copy_from_slice(&bytes[source..source + len]),
+        None => target.fill(0),
+    }
 }
 
-impl<T> InFlight<T> {
-    pub fn new() -> Self {
-        Self {
-            writes: VecDeque::new(),
-        }
-    }
-
-    pub fn len(&self) -> usize {
-        self.writes.len()
-    }
-
-    pub fn push(&mut self, what: T, overwritten: Overwritten) {
-        self.writes.push_back((what, overwritten));
-    }
-
-    /// Removes the oldest write that `is_it` finds. Writes are committed in their order, so it
-    /// stands first.
-    pub fn take(&mut self, is_it: impl Fn(&T) -> bool) -> Option<(T, Overwritten)> {
-        let place = self.writes.iter().position(|(what, _)| is_it(what))?;
-        self.writes.remove(place)
-    }
-
-    pub fn overwritten(&self) -> impl DoubleEndedIterator<Item = &Overwritten> {
-        self.writes.iter().map(|(_, overwritten)| overwritten)
-    }
+/// The block after the last.
+pub(crate) fn end(extent: Extent) -> u64 {
+    extent.lba.0 + extent.blocks.0
 }
 
 fn place(offset: u64) -> usize {
@@ -211,27 +191,33 @@ mod tests {
     #[test]
     fn reads_see_what_writes_in_flight_have_overwritten() {
         let store = store();
-        store.write(0, &[3; 2048]).expect("room");
-        let first = Overwritten {
-            range: range(0, 1024),
-            old: Some(vec![1; 1024]),
+        store.write(0, &[3; 4096]).expect("room");
+        let old = |lba, blocks, byte: u8| Overwritten {
+            extent: Extent::new(Lba(lba), Blocks(blocks)),
+            old: Contents::of_bytes(BlockSize::B512, vec![byte; blocks as usize * 512].into()),
         };
-        let second = Overwritten {
-            range: range(512, 1024),
-            old: Some(vec![2; 1024]),
+        let read = |in_flight: &[Overwritten<Contents>], dest: &mut [u8]| {
+            read_committed(&store, in_flight.iter(), BlockSize::B512, 512, dest)
         };
         let mut dest = [0; 2048];
-        let read = read_committed(&store, [&first, &second].into_iter(), 0, &mut dest);
-        assert_eq!(read, Ok(()));
+        let in_flight = [old(0, 3, 1), old(2, 2, 2)];
+        assert_eq!(read(&in_flight, &mut dest), Ok(()));
         assert!(dest[..1024].iter().all(|byte| *byte == 1));
         assert!(dest[1024..1536].iter().all(|byte| *byte == 2));
         assert!(dest[1536..].iter().all(|byte| *byte == 3));
-        let long = Overwritten {
-            range: range(0, 1 << 20),
+        let zeros = Overwritten {
+            extent: Extent::new(Lba(4), Blocks(1)),
+            old: Some(Contents::zeros(BlockSize::B512, 1)),
+        };
+        assert_eq!(read(&[zeros], &mut dest), Ok(()));
+        assert!(dest[..1536].iter().all(|byte| *byte == 3));
+        assert!(dest[1536..].iter().all(|byte| *byte == 0));
+        let long = |lba| Overwritten {
+            extent: Extent::new(Lba(lba), Blocks(600)),
             old: None,
         };
-        let read = read_committed(&store, [&long].into_iter(), 0, &mut dest);
-        assert_eq!(read, Err(Status::Busy));
+        assert_eq!(read(&[long(5)], &mut dest), Ok(()));
+        assert_eq!(read(&[long(4)], &mut dest), Err(Status::Busy));
     }
 
     #[test]

@@ -12,10 +12,13 @@ use replica::wire::{FrameHeader, FrameKind, Hello, Packet, WireError};
 
 use crate::security::Security;
 
-/// The most connections at a time.
-const CONNECTIONS_MAX: usize = 64;
-/// The most of them whose peers have not proved to be nodes: a further one closes an older one.
+/// The most connections whose peers have not proved to be nodes: a further one closes an older one.
+/// Of each node there is one more, which its next one closes.
 const STRANGERS_MAX: usize = 16;
+/// The most connections that were closed and whose threads have not ended yet.
+const CLOSING_MAX: usize = 64;
+/// Time between two warnings of connections that were not accepted.
+const WARNING_INTERVAL: Duration = Duration::from_secs(10);
 /// How long a peer may take to prove it.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a peer may send nothing. It pings more often.
@@ -44,6 +47,7 @@ pub(crate) struct Connections {
 struct State {
     open: BTreeMap<u64, Connection>,
     last: u64,
+    last_warning: Option<Instant>,
     is_over: bool,
 }
 
@@ -51,17 +55,23 @@ struct State {
 struct Connection {
     /// What is shut down to end it.
     stream: TcpStream,
-    /// `None`: its peer is a node.
-    stranger: Option<Greeting>,
+    standing: Standing,
 }
 
-/// What is known of a peer before its greeting.
-#[derive(Debug)]
-struct Greeting {
-    network: IpAddr,
-    since: Instant,
+/// What is known of a peer.
+///
+/// ```text
+///  Stranger ── greeting ──► Node ── a newer connection of the node ──► Closing
+///     └── too late, or too many ──────────────────────────────────────────▲
+/// ```
+#[derive(Clone, Copy, Debug)]
+enum Standing {
+    /// It has not proved to be a node.
+    Stranger { network: IpAddr, since: Instant },
+    /// It is this node.
+    Node(u32),
     /// The connection is shut down, and its thread about to end.
-    is_closing: bool,
+    Closing,
 }
 
 /// Why a connection ends.
@@ -112,7 +122,7 @@ impl Connections {
     pub fn close(&self, listening: SocketAddr) {
         let mut state = self.lock();
         state.is_over = true;
-        for connection in state.open.values() {
+        for connection in state.open.values_mut() {
             connection.shut_down();
         }
         drop(state);
@@ -123,11 +133,23 @@ impl Connections {
     /// Closes connections whose peers have not proved to be nodes in time.
     pub fn handle_tick(&self) {
         for connection in self.lock().open.values_mut() {
-            let since = connection.stranger.as_ref().map(|stranger| stranger.since);
-            if since.is_some_and(|since| since.elapsed() >= GREETING_TIMEOUT) {
-                connection.close_stranger();
+            if let Standing::Stranger { since, .. } = connection.standing
+                && since.elapsed() >= GREETING_TIMEOUT
+            {
+                connection.shut_down();
             }
         }
+    }
+
+    /// Whether a connection that was not accepted may be warned of now: anyone can connect.
+    fn may_warn(&self) -> bool {
+        let mut state = self.lock();
+        let is_early = |at: Instant| at.elapsed() < WARNING_INTERVAL;
+        if state.last_warning.is_some_and(is_early) {
+            return false;
+        }
+        state.last_warning = Some(Instant::now());
+        true
     }
 
     fn start<R: Receiver>(
@@ -138,20 +160,27 @@ impl Connections {
         receiver: &Arc<R>,
     ) {
         let Some(id) = self.enter(&stream, peer) else {
-            tracing::warn!(%peer, "closed a connection of a node, since there are too many");
+            if self.may_warn() {
+                tracing::warn!(%peer, "closed a connection of a node, since there are too many");
+            }
             return;
         };
         let (connections, receiver) = (Arc::clone(self), Arc::clone(receiver));
         let security = security.clone();
         let thread = thread::Builder::new().name("from-node".to_owned());
         let started = thread.spawn(move || {
-            let ended = serve(stream, &security, &*receiver, || connections.admit(id));
+            let ended = serve(stream, &security, &*receiver, |node| {
+                connections.admit(id, node);
+            });
             connections.lock().open.remove(&id);
             match ended {
                 Err(Ended::Io(error)) => {
                     tracing::debug!(%peer, %error, "a connection of a node ended");
                 }
-                Err(error) => tracing::warn!(%peer, %error, "closed a connection of a node"),
+                Err(error) if connections.may_warn() => {
+                    tracing::warn!(%peer, %error, "closed a connection of a node");
+                }
+                Err(error) => tracing::debug!(%peer, %error, "closed a connection of a node"),
                 Ok(()) => {}
             }
         });
@@ -164,7 +193,8 @@ impl Connections {
     fn enter(&self, stream: &TcpStream, peer: SocketAddr) -> Option<u64> {
         let stream = stream.try_clone().ok()?;
         let mut state = self.lock();
-        if state.is_over || state.open.len() >= CONNECTIONS_MAX {
+        let closing = state.open.values().filter(|open| open.is_closing());
+        if state.is_over || closing.count() >= CLOSING_MAX {
             return None;
         }
         let strangers = || state.open.iter().filter_map(stranger);
@@ -172,53 +202,56 @@ impl Connections {
             && let Some(oldest) = oldest_of_the_greediest(strangers())
             && let Some(connection) = state.open.get_mut(&oldest)
         {
-            connection.close_stranger();
+            connection.shut_down();
         }
         state.last += 1;
         let id = state.last;
-        let greeting = Greeting {
+        let standing = Standing::Stranger {
             network: network_of(peer.ip()),
             since: Instant::now(),
-            is_closing: false,
         };
-        let connection = Connection {
-            stream,
-            stranger: Some(greeting),
-        };
-        state.open.insert(id, connection);
+        state.open.insert(id, Connection { stream, standing });
         Some(id)
     }
 
-    fn admit(&self, id: u64) {
-        if let Some(connection) = self.lock().open.get_mut(&id) {
-            connection.stranger = None;
+    /// The peer of a connection is `node`, which has lost its former connection, if it has one.
+    fn admit(&self, id: u64, node: u32) {
+        let mut state = self.lock();
+        for connection in state.open.values_mut() {
+            if matches!(connection.standing, Standing::Node(of) if of == node) {
+                connection.shut_down();
+            }
+        }
+        if let Some(connection) = state.open.get_mut(&id)
+            && !connection.is_closing()
+        {
+            connection.standing = Standing::Node(node);
         }
     }
 }
 
 impl Connection {
-    fn shut_down(&self) {
-        // It fails if the peer was faster.
-        let _ = self.stream.shutdown(Shutdown::Both);
+    fn is_closing(&self) -> bool {
+        matches!(self.standing, Standing::Closing)
     }
 
-    fn close_stranger(&mut self) {
-        if let Some(stranger) = &mut self.stranger {
-            stranger.is_closing = true;
-            self.shut_down();
-        }
+    fn shut_down(&mut self) {
+        self.standing = Standing::Closing;
+        // It fails if the peer was faster.
+        let _ = self.stream.shutdown(Shutdown::Both);
     }
 }
 
 /// The stranger of a connection that may have to make room.
 fn stranger((number, connection): (&u64, &Connection)) -> Option<Stranger<u64>> {
-    let greeting = connection.stranger.as_ref()?;
-    let stranger = Stranger {
-        number: *number,
-        network: greeting.network,
-        held: 1,
+    let Standing::Stranger { network, .. } = connection.standing else {
+        return None;
     };
-    (!greeting.is_closing).then_some(stranger)
+    Some(Stranger {
+        number: *number,
+        network,
+        held: 1,
+    })
 }
 
 /// Receives until the connection ends. Calls `on_admitted` when the peer has proved to be a node.
@@ -226,7 +259,7 @@ fn serve<R: Receiver>(
     stream: TcpStream,
     security: &Security,
     receiver: &R,
-    on_admitted: impl FnOnce(),
+    on_admitted: impl FnOnce(u32),
 ) -> Result<(), Ended> {
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(RECEIVE_TIMEOUT))?;
@@ -250,7 +283,7 @@ fn serve<R: Receiver>(
     if !receiver.admits(&hello) {
         return Err(Ended::NotAdmitted { cluster, from, to });
     }
-    on_admitted();
+    on_admitted(from);
     loop {
         let (kind, len) = next_header(&mut reader)?;
         let packet = next_packet(&mut reader, kind, len, &mut body)?;
@@ -306,12 +339,48 @@ mod tests {
             (near, id.expect("there is room"))
         };
         let (node, id) = enter();
-        connections.admit(id);
+        connections.admit(id, 1);
         let strangers: Vec<_> = (0..STRANGERS_MAX + 3).map(|_| enter().0).collect();
         let are_open: Vec<bool> = strangers.iter().map(is_open).collect();
         assert_eq!(are_open[..3], [false; 3]);
         assert_eq!(are_open[3..], [true; STRANGERS_MAX]);
         assert!(is_open(&node));
+    }
+
+    #[test]
+    fn each_of_many_nodes_has_one_connection_its_newest() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let connections = Connections::default();
+        let admit = |node| {
+            let (near, far, peer) = pair(&listener);
+            let id = connections.enter(&far, peer).expect("there is room");
+            connections.admit(id, node);
+            near
+        };
+        let first: Vec<_> = (0..100).map(admit).collect();
+        assert!(first.iter().all(is_open));
+        let newer = [admit(7), admit(8)];
+        assert!(newer.iter().all(is_open));
+        let closed: Vec<usize> = (0..100).filter(|node| !is_open(&first[*node])).collect();
+        assert_eq!(closed, [7, 8]);
+    }
+
+    #[test]
+    fn connections_whose_threads_do_not_end_are_bounded() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let connections = Connections::default();
+        let enter = || {
+            let (near, far, peer) = pair(&listener);
+            connections.enter(&far, peer).map(|id| (near, id))
+        };
+        let mut entered = Vec::new();
+        while let Some(connection) = enter() {
+            entered.push(connection);
+            assert!(entered.len() <= STRANGERS_MAX + CLOSING_MAX);
+        }
+        let (_, first) = entered[0];
+        connections.lock().open.remove(&first);
+        assert!(enter().is_some());
     }
 
     #[test]
@@ -324,10 +393,12 @@ mod tests {
             let id = connections.enter(&far, peer).expect("there is room");
             let mut state = connections.lock();
             let connection = state.open.get_mut(&id).expect("entered");
-            let greeting = connection.stranger.as_mut().expect("a stranger");
-            greeting.since -= GREETING_TIMEOUT;
+            let Standing::Stranger { since, .. } = &mut connection.standing else {
+                panic!("it is a stranger");
+            };
+            *since -= GREETING_TIMEOUT;
             if is_node {
-                connection.stranger = None;
+                connection.standing = Standing::Node(1);
             }
             streams.push(near);
         }

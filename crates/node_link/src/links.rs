@@ -56,6 +56,14 @@ impl Links {
         peers.remove(&node)
     }
 
+    /// Ends connections whose handshakes take too long.
+    pub fn handle_tick(&self) {
+        let peers = self.peers.read().unwrap_or_else(PoisonError::into_inner);
+        for peer in peers.values() {
+            peer.handle_tick();
+        }
+    }
+
     /// Disconnects from all nodes.
     pub fn close(&self) {
         let peers = self.peers.read().unwrap_or_else(PoisonError::into_inner);

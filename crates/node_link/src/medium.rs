@@ -15,12 +15,17 @@ pub(crate) struct StoreMedium {
 }
 
 impl StoreMedium {
-    pub fn range(&self, extent: Extent) -> ByteRange {
-        let shift = self.block_size.shift();
-        ByteRange {
-            offset: extent.lba.0 << shift,
-            len: extent.blocks.0 << shift,
-        }
+    fn range(&self, extent: Extent) -> ByteRange {
+        byte_range(self.block_size, extent)
+    }
+}
+
+/// The bytes of an extent that is inside of the volume.
+pub(crate) fn byte_range(block_size: BlockSize, extent: Extent) -> ByteRange {
+    let shift = block_size.shift();
+    ByteRange {
+        offset: extent.lba.0 << shift,
+        len: extent.blocks.0 << shift,
     }
 }
 

@@ -89,6 +89,8 @@ impl Node {
     /// # Errors
     /// If a thread cannot be started.
     pub fn set_peer(&self, node: u32, addresses: Vec<SocketAddr>) -> Result<(), NodeError> {
+        // One at a time: each other node has one thread.
+        let mut threads = lock(&self.threads);
         if let Some(peer) = self.shared.links.peer(node) {
             peer.set_addresses(addresses);
             return Ok(());
@@ -102,7 +104,6 @@ impl Node {
         };
         let thread = peer.start(self.shared.security.clone(), hello)?;
         self.shared.links.insert(peer);
-        let mut threads = lock(&self.threads);
         // Those of nodes that were removed.
         threads.retain(|thread| !thread.is_finished());
         threads.push(thread);
@@ -197,6 +198,7 @@ impl Shared {
                 volume.handle_tick();
             }
             self.connections.handle_tick();
+            self.links.handle_tick();
             is_over = lock(&self.is_over);
         }
     }
@@ -240,4 +242,47 @@ impl Receiver for Shared {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::sync::Barrier;
+
+    use block::Completion;
+
+    use super::*;
+    use crate::agreement::MemoryAgreement;
+
+    struct Nobody;
+
+    impl Completions for Nobody {
+        fn done(&self, _completion: Completion) {}
+    }
+
+    #[test]
+    fn a_peer_that_several_threads_set_at_a_time_has_one_thread() {
+        let options = NodeOptions {
+            node: 0,
+            cluster: 1,
+            incarnation: 1,
+            listener: TcpListener::bind("127.0.0.1:0").expect("a port"),
+            security: Security::Plain,
+        };
+        let agreement = Arc::<MemoryAgreement>::default();
+        let node = Node::start(options, agreement, Arc::new(Nobody)).expect("started");
+        let barrier = Barrier::new(4);
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for peer in 1..=20 {
+                        barrier.wait();
+                        node.set_peer(peer, Vec::new()).expect("a thread");
+                    }
+                });
+            }
+        });
+        // Those that accept and look at the clock, and one per peer.
+        assert_eq!(lock(&node.threads).len(), 22);
+    }
 }

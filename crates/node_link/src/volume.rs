@@ -13,12 +13,13 @@ mod state;
 mod waiting;
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
 use block::{
-    Admission, Extent, Geometry, Intent, Op, OpKind, ReadDest, Settled, Status, Ticket, Volume,
+    Admission, ByteRange, Extent, Geometry, Intent, Op, OpKind, ReadDest, Settled, Status, Ticket,
+    Volume,
 };
 use memory::Store;
 use replica::{Config, Contents, Envelope, Epoch, LocalTime, MemberId, StoreOp};
@@ -27,6 +28,7 @@ use crate::agreement::VolumeId;
 use crate::clock::now;
 use crate::committed::{Stripes, read_committed};
 use crate::links::Links;
+use crate::medium::byte_range;
 use crate::options::{NodeError, VolumeOptions};
 use state::{Effects, State};
 
@@ -81,6 +83,8 @@ pub struct ReplicatedVolume {
     /// How many times this node ceased to serve. What a read took from memory before that does not
     /// count after it.
     ceased: AtomicU64,
+    /// Ticks in a row that found the lock taken.
+    ticks_skipped: AtomicU32,
     links: Arc<Links>,
     state: Mutex<State>,
     this: Weak<Self>,
@@ -116,6 +120,7 @@ impl ReplicatedVolume {
             stripes: Stripes::new(),
             serves_until: AtomicU64::new(0),
             ceased: AtomicU64::new(0),
+            ticks_skipped: AtomicU32::new(0),
             links: Arc::clone(links),
             state: Mutex::new(state),
             this: Weak::clone(this),
@@ -135,8 +140,22 @@ impl ReplicatedVolume {
             .map_or(0, |store| store.allocated_bytes())
     }
 
+    /// Does what is due, unless another thread has the lock: the clock has other volumes to look
+    /// after. Not in vain for long, since a volume that never ticks loses its lease.
     pub(crate) fn handle_tick(&self) {
-        self.drive(|volume, state, now| {
+        let state = match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                let skipped = self.ticks_skipped.fetch_add(1, Ordering::Relaxed);
+                if skipped < Self::TICKS_SKIPPED_MAX {
+                    return;
+                }
+                self.lock()
+            }
+        };
+        self.ticks_skipped.store(0, Ordering::Relaxed);
+        self.drive_locked(state, |volume, state, now| {
             if let Some(member) = &mut state.member {
                 member.handle_tick(now);
             } else {
@@ -185,12 +204,19 @@ impl ReplicatedVolume {
     /// Changes the state, and carries out what follows. Not from within admit, settle and release:
     /// completions are reported.
     fn drive<R>(&self, change: impl FnOnce(&Self, &mut State, LocalTime) -> R) -> R {
-        let mut state = self.lock();
+        self.drive_locked(self.lock(), change)
+    }
+
+    fn drive_locked<R>(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        change: impl FnOnce(&Self, &mut State, LocalTime) -> R,
+    ) -> R {
         // After the lock, so that the protocol sees times in ascending order.
         let now = now();
         let result = change(self, &mut state, now);
         // The lease first: a primary that was replaced forgets what is not committed.
-        let is_ready = self.publish(&state);
+        let is_ready = self.publish(&mut state);
         self.drain(&mut state);
         if is_ready || !state.knows_no_primary() {
             self.resume(&mut state, now);
@@ -201,8 +227,9 @@ impl ReplicatedVolume {
         result
     }
 
-    /// Sets until when reads may be served. Returns whether they may.
-    fn publish(&self, state: &State) -> bool {
+    /// Sets until when reads may be served. Returns whether they may. What was fetched before this
+    /// node serves is older than writes that it executes itself.
+    fn publish(&self, state: &mut State) -> bool {
         let until = state.member.as_ref().and_then(|member| {
             let is_open = !state.is_closed;
             is_open.then(|| member.serves_reads_until()).flatten()
@@ -210,8 +237,10 @@ impl ReplicatedVolume {
         let ns = |time: LocalTime| u64::try_from(time.0.as_nanos()).unwrap_or(u64::MAX);
         let until = until.map_or(0, ns);
         let before = self.serves_until.swap(until, Ordering::SeqCst);
-        if before > 0 && until == 0 {
-            self.ceased.fetch_add(1, Ordering::SeqCst);
+        match (before, until) {
+            (1.., 0) => drop(self.ceased.fetch_add(1, Ordering::SeqCst)),
+            (0, 1..) => state.fetch_floor = state.last_id,
+            _ => {}
         }
         until > 0
     }
@@ -266,12 +295,13 @@ impl ReplicatedVolume {
         if self.serves_until.load(Ordering::SeqCst) == 0 {
             return Ok(false);
         }
-        let offset = extent.lba.0 << self.geometry.block_size.shift();
+        let block_size = self.geometry.block_size;
+        let offset = extent.lba.0 << block_size.shift();
         let done = self.stripes.read(store, offset, dest)?;
         if done < dest.len() {
             let state = self.lock();
-            let in_flight = state.in_flight.overwritten();
-            read_committed(store, in_flight, offset + done as u64, &mut dest[done..])?;
+            let (offset, rest) = (offset + done as u64, &mut dest[done..]);
+            read_committed(store, state.overwritten(), block_size, offset, rest)?;
         }
         // The lease last: what was read was then the newest while no other node served.
         Ok(self.serves_reads() && self.ceased.load(Ordering::SeqCst) == ceased)
@@ -294,12 +324,9 @@ impl ReplicatedVolume {
         }
     }
 
-    fn medium_range(&self, extent: Extent) -> block::ByteRange {
-        let shift = self.geometry.block_size.shift();
-        block::ByteRange {
-            offset: extent.lba.0 << shift,
-            len: extent.blocks.0 << shift,
-        }
+    /// The bytes of an extent that was checked.
+    fn byte_range(&self, extent: Extent) -> ByteRange {
+        byte_range(self.geometry.block_size, extent)
     }
 }
 
@@ -380,6 +407,11 @@ impl ReplicatedVolume {
     const WRITE_PATIENCE: Duration = Duration::from_secs(3);
     /// After which time a read is sent again.
     const READ_PATIENCE: Duration = Duration::from_millis(500);
+    /// How many ticks in a row are skipped because the lock is taken.
+    const TICKS_SKIPPED_MAX: u32 = 3;
     /// How long a command waits for a primary.
     const PARKED_MAX: Duration = Duration::from_secs(20);
 }
+
+#[cfg(test)]
+mod tests;

@@ -40,7 +40,7 @@ impl<M: Medium> Base<M> {
         let is_allowed = if M::needs_memory(data) {
             self.settings.allows(extent)
         } else {
-            self.settings.has(extent)
+            self.settings.allows_zeros(extent)
         };
         is_allowed && M::blocks(data) == extent.blocks.0
     }
@@ -55,7 +55,7 @@ impl<M: Medium> Base<M> {
         self.outputs.push_back(Output::Send(message));
     }
 
-    pub fn reply(&mut self, request: HostRequest, reply: HostReply<M::Data>) {
+    pub fn reply(&mut self, request: HostRequest, reply: HostReply) {
         self.outputs.push_back(Output::Reply(request, reply));
     }
 }

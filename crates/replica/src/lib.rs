@@ -21,6 +21,7 @@ mod ids;
 mod medium;
 mod member;
 mod message;
+mod pause;
 mod peer;
 mod primary;
 mod receiver;
@@ -40,6 +41,7 @@ pub use ids::{Epoch, HostRequest, LocalTime, MemberId, Seq, StoreRequestId, Stre
 pub use medium::{Medium, Unwritten};
 pub use member::Member;
 pub use message::{
-    Beacon, Body, Entry, EntryBody, Envelope, HostReply, Output, Refusal, Report, StoreOp,
+    Beacon, Body, Entry, EntryBody, Envelope, HostReply, Output, Overwritten, Refusal, Report,
+    StoreOp,
 };
 pub use settings::{InvalidSettings, Settings};

@@ -26,6 +26,7 @@ pub trait Medium {
     fn blocks(data: &Self::Data) -> u64;
 
     /// Whether `data` take memory for each block. Others, such as zeros, may cover more than
-    /// [`Settings::piece_blocks`](crate::Settings::piece_blocks).
+    /// [`Settings::piece_blocks`](crate::Settings::piece_blocks), up to
+    /// [`Settings::ZEROS_PIECES_MAX`](crate::Settings::ZEROS_PIECES_MAX) times as many.
     fn needs_memory(data: &Self::Data) -> bool;
 }

@@ -7,7 +7,8 @@ use crate::claim::Claim;
 use crate::config::Config;
 use crate::ids::{HostRequest, LocalTime, MemberId, StoreRequestId};
 use crate::medium::Medium;
-use crate::message::{Beacon, Body, Envelope, HostReply, Output, Refusal, Report};
+use crate::message::{Beacon, Body, Envelope, Output, Overwritten, Refusal, Report};
+use crate::pause::growing;
 use crate::primary::PrimaryTerm;
 use crate::receiver::Receiver;
 use crate::settings::{InvalidSettings, Settings};
@@ -26,6 +27,7 @@ pub struct Member<M: Medium> {
     /// The last time when the primary was heard, or when it became primary. While this member is in
     /// sync, its promise not to take over lasts for [`Settings::grace`] from here.
     heard: LocalTime,
+    /// The last report without a stream, or when the last stream was open.
     last_report: Option<LocalTime>,
 }
 
@@ -70,7 +72,7 @@ impl<M: Medium> Member<M> {
         &self.base.medium
     }
 
-    /// Whether a read would be executed now: this member is primary, and no other can be.
+    /// Whether reads may be served now: this member is primary, and no other can be.
     pub fn serves_reads(&self, now: LocalTime) -> bool {
         let term = self.term.as_ref().filter(|term| term.is_serving());
         term.is_some_and(|term| term.has_lease(&self.base, now, self.store.proposal()))
@@ -83,9 +85,23 @@ impl<M: Medium> Member<M> {
         term.lease_end(&self.base, self.store.proposal())
     }
 
+    /// What writes in flight have overwritten in the copy, in their order. A read returns what the
+    /// copy holds, except for these blocks, which it takes from here, the newest first: a failover
+    /// could take the writes back. [`Self::serves_reads`] has to hold afterwards.
+    pub fn overwritten(&self) -> impl DoubleEndedIterator<Item = &Overwritten<M::Data>> {
+        self.term.iter().flat_map(PrimaryTerm::overwritten)
+    }
+
     /// Whether this member is primary and executes writes.
     pub fn serves_writes(&self) -> bool {
         self.term.as_ref().is_some_and(PrimaryTerm::is_serving)
+    }
+
+    /// How many more writes this member executes before it refuses one with [`Refusal::Busy`]; 0
+    /// if it executes none.
+    pub fn write_places(&self) -> usize {
+        let term = self.term.as_ref().filter(|term| term.is_serving());
+        term.map_or(0, |term| term.places(&self.base))
     }
 
     /// What the driver is to do next.
@@ -93,33 +109,28 @@ impl<M: Medium> Member<M> {
         self.base.outputs.pop_front()
     }
 
-    /// A host reads `extent`.
-    pub fn handle_read(&mut self, now: LocalTime, request: HostRequest, extent: Extent) {
-        let has_lease = self.serves_reads(now);
-        let result = self.check(extent).and_then(|()| match &mut self.term {
-            None => Err(self.not_primary()),
-            Some(_) if !has_lease => Err(Refusal::NotReady),
-            Some(term) => term.handle_read(&mut self.base, request, extent),
-        });
-        self.refuse_if_failed(request, result);
-    }
-
-    /// A host writes `data` to `extent`.
+    /// A host writes `data` to `extent`. Zeros may cover more blocks than other contents:
+    /// [`Settings::ZEROS_PIECES_MAX`]. An [`Output::Reply`] follows.
+    ///
+    /// # Errors
+    /// Why the command has failed. No reply follows, except after [`Refusal::NoMemory`]: each block
+    /// then holds old or new contents, and the reply says when the blocks are the same in every
+    /// member in sync.
     pub fn handle_write(
         &mut self,
         now: LocalTime,
         request: HostRequest,
         extent: Extent,
         data: &M::Data,
-    ) {
+    ) -> Result<(), Refusal> {
         let is_allowed = self.base.allows_write(extent, data);
         let result = match &mut self.term {
             _ if !is_allowed => Err(Refusal::InvalidExtent),
             None => Err(self.not_primary()),
             Some(term) => term.handle_write(&mut self.base, now, request, extent, data),
         };
-        self.refuse_if_failed(request, result);
         self.advance(now);
+        result
     }
 
     /// The store answers: `current` was its configuration after the operation.
@@ -167,29 +178,37 @@ impl<M: Medium> Member<M> {
                 self.store.propose(&mut self.base, now, next);
             }
         } else {
-            self.tick_without_reign(now);
+            self.tick_without_term(now);
         }
         self.advance(now);
     }
 
-    fn tick_without_reign(&mut self, now: LocalTime) {
+    fn tick_without_term(&mut self, now: LocalTime) {
         let is_silent = now.since(self.heard) > self.base.settings.grace();
-        if is_silent || self.base.config.is_none() {
-            self.store.read(&mut self.base, now);
-        }
         let Some(config) = &self.base.config else {
-            return;
+            return self.store.poll(&mut self.base, now);
         };
+        let primary = config.primary;
         if config.has(self.base.id) {
+            if is_silent {
+                self.store.read(&mut self.base, now);
+            }
             return;
         }
-        let primary = config.primary;
-        if is_silent && self.receiver.is_open() {
-            self.receiver.close(&self.base);
+        if is_silent {
+            self.store.poll(&mut self.base, now);
+        }
+        if self.receiver.is_open() {
+            self.last_report = Some(now);
+            if is_silent {
+                self.receiver.close(&self.base);
+            }
+            return;
         }
         let interval = self.base.settings.beacon_interval;
-        let is_due = self.last_report.is_none_or(|at| now.since(at) >= interval);
-        if is_due && !self.receiver.is_open() {
+        let failed = self.receiver.failed_streams();
+        let is_due = |at| now.since(at) >= growing(interval, failed, at);
+        if self.last_report.is_none_or(is_due) {
             self.last_report = Some(now);
             let report = self.receiver.report();
             self.base.send(primary, Body::Report(report));
@@ -229,6 +248,7 @@ impl<M: Medium> Member<M> {
             return;
         }
         self.heard = now;
+        self.store.on_news();
         let primary = beacon.config.primary;
         if self.store.proposal().is_none() {
             let sent_at = beacon.sent_at;
@@ -291,19 +311,8 @@ impl<M: Medium> Member<M> {
         }
     }
 
-    fn check(&self, extent: Extent) -> Result<(), Refusal> {
-        let is_allowed = self.base.settings.allows(extent);
-        is_allowed.then_some(()).ok_or(Refusal::InvalidExtent)
-    }
-
     fn not_primary(&self) -> Refusal {
         Refusal::NotPrimary(self.base.config.as_ref().map(|config| config.primary))
-    }
-
-    fn refuse_if_failed(&mut self, request: HostRequest, result: Result<(), Refusal>) {
-        if let Err(refusal) = result {
-            self.base.reply(request, HostReply::Refused(refusal));
-        }
     }
 }
 
@@ -312,3 +321,6 @@ fn is_valid(settings: &Settings, report: &Report) -> bool {
     let is_inside = report.unsettled.iter().all(|extent| settings.has(*extent));
     report.unsettled.len() <= settings.unsettled_max && is_inside
 }
+
+#[cfg(test)]
+mod tests;

@@ -148,25 +148,30 @@ pub enum Refusal {
     NotReady,
     /// A queue is full. May be retried.
     Busy,
-    /// The extent is empty, longer than [`crate::Settings::piece_blocks`] or beyond the volume, or
-    /// has another length than its data.
+    /// The extent is empty, too long or beyond the volume, or has another length than its data.
     InvalidExtent,
     /// The primary's copy has no memory for the write. Each of its blocks holds old or new
-    /// contents, the same in every member in sync.
+    /// contents.
     NoMemory,
-    /// The member was primary and is not any more. A write may or may not have been executed.
+}
+
+/// What has become of a write of a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostReply {
+    /// Every member in sync has what the write left in its blocks.
+    Written,
+    /// The member is not primary any more. The write may last, or not.
     Deposed,
 }
 
-/// The answer to a command of a host.
+/// What a write in flight has overwritten. A failover could take the write back, so reads see what
+/// was there before.
 #[derive(Clone, Debug)]
-pub enum HostReply<D> {
-    /// The contents.
-    Read(D),
-    /// Every member in sync has the write.
-    Written,
-    /// It failed.
-    Refused(Refusal),
+pub struct Overwritten<D> {
+    /// Its blocks.
+    pub extent: Extent,
+    /// What they held; `None`: it was not kept, since they are more than a piece.
+    pub old: Option<D>,
 }
 
 /// What the driver is to do.
@@ -177,5 +182,5 @@ pub enum Output<D> {
     /// Ask the store; it answers with the configuration that it has after the operation.
     Store(StoreRequestId, StoreOp),
     /// Answer a host.
-    Reply(HostRequest, HostReply<D>),
+    Reply(HostRequest, HostReply),
 }

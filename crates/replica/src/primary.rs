@@ -1,4 +1,4 @@
-//! A primary: writes, reads, peers.
+//! A primary: writes and peers.
 
 mod commands;
 mod copying;
@@ -12,7 +12,7 @@ use crate::base::Base;
 use crate::config::Config;
 use crate::ids::{HostRequest, LocalTime, MemberId, WriteNumber};
 use crate::medium::{Medium, Unwritten};
-use crate::message::{Body, EntryBody, HostReply, Refusal};
+use crate::message::{Body, EntryBody, HostReply, Overwritten};
 use crate::peer::Peer;
 
 /// What a primary has from the configuration that makes it one to that which makes another one.
@@ -24,11 +24,10 @@ pub(crate) struct PrimaryTerm<D> {
     phase: Phase,
     peers: Vec<Peer<D>>,
     /// In ascending order of their numbers.
-    writes: VecDeque<WriteInFlight>,
+    writes: VecDeque<WriteInFlight<D>>,
     last: WriteNumber,
     /// All members in sync have the writes up to this one.
     committed: WriteNumber,
-    reads: Vec<WaitingRead<D>>,
     last_beacon: Option<LocalTime>,
 }
 
@@ -40,20 +39,17 @@ enum Phase {
     Serving,
 }
 
-struct WriteInFlight {
+struct WriteInFlight<D> {
     number: WriteNumber,
     extent: Extent,
-    /// `None`: the primary writes what it has again.
-    request: Option<HostRequest>,
-    /// Whether the own copy had memory for it.
-    written: Result<(), Unwritten>,
+    /// `None`: no host waits for it.
+    host: Option<HostWrite<D>>,
 }
 
-/// A read whose contents a failover could take back until a write is committed.
-struct WaitingRead<D> {
+/// The command of a host, of which a write is the only or the last part.
+struct HostWrite<D> {
     request: HostRequest,
-    until: WriteNumber,
-    data: D,
+    overwritten: Overwritten<D>,
 }
 
 impl<D: Clone> PrimaryTerm<D> {
@@ -64,7 +60,6 @@ impl<D: Clone> PrimaryTerm<D> {
             writes: VecDeque::new(),
             last: WriteNumber::default(),
             committed: WriteNumber::default(),
-            reads: Vec::new(),
             last_beacon: None,
         }
     }
@@ -79,7 +74,8 @@ impl<D: Clone> PrimaryTerm<D> {
     }
 
     /// Writes `data` to the own copy and sends them to the peers. If the own copy has no memory,
-    /// the blocks may hold old or new contents here, so what they hold is sent instead.
+    /// the blocks may hold old or new contents here, so what they hold is sent instead, in pieces:
+    /// the queues may then hold the pieces of one write more than they have places.
     fn write<M: Medium<Data = D>>(
         &mut self,
         base: &mut Base<M>,
@@ -87,20 +83,44 @@ impl<D: Clone> PrimaryTerm<D> {
         extent: Extent,
         data: &D,
         request: Option<HostRequest>,
+    ) -> Result<(), Unwritten> {
+        let is_kept = base.settings.allows(extent);
+        let mut host = request.map(|request| HostWrite {
+            request,
+            overwritten: Overwritten {
+                extent,
+                old: is_kept.then(|| base.medium.read(extent)),
+            },
+        });
+        let written = base.write(extent, data, base.epoch());
+        if written.is_ok() {
+            self.distribute(base, now, extent, data, host);
+            return written;
+        }
+        let pieces: Vec<Extent> = base.settings.pieces(extent).collect();
+        for (place, piece) in pieces.iter().enumerate() {
+            let held = base.medium.read(*piece);
+            let host = host.take_if(|_| place + 1 == pieces.len());
+            self.distribute(base, now, *piece, &held, host);
+        }
+        written
+    }
+
+    /// Sends what the own copy holds to the peers.
+    fn distribute<M: Medium<Data = D>>(
+        &mut self,
+        base: &mut Base<M>,
+        now: LocalTime,
+        extent: Extent,
+        data: &D,
+        host: Option<HostWrite<D>>,
     ) {
         self.last.0 += 1;
         let number = self.last;
-        let written = base.write(extent, data, base.epoch());
-        let held = match written {
-            Err(Unwritten) if M::needs_memory(data) => Some(base.medium.read(extent)),
-            _ => None,
-        };
-        let data = held.as_ref().unwrap_or(data);
         self.writes.push_back(WriteInFlight {
             number,
             extent,
-            request,
-            written,
+            host,
         });
         for peer in &mut self.peers {
             if !peer.takes(extent) {
@@ -112,13 +132,13 @@ impl<D: Clone> PrimaryTerm<D> {
         }
     }
 
-    /// Whether a write has a place in every queue.
-    fn has_place<M: Medium>(&self, base: &Base<M>) -> bool {
-        let is_full = |peer: &Peer<D>| {
-            let stream = peer.stream.as_ref();
-            stream.is_some_and(|stream| stream.is_full(&base.settings))
-        };
-        self.writes.len() < base.settings.writes_max && !self.peers.iter().any(is_full)
+    /// How many more writes have a place in every queue. A member that is copied to counts as one
+    /// in sync does, so hosts become no faster than it is; otherwise it would never catch up.
+    pub fn places<M: Medium>(&self, base: &Base<M>) -> usize {
+        let own = base.settings.writes_max.saturating_sub(self.writes.len());
+        let streams = self.peers.iter().filter_map(|peer| peer.stream.as_ref());
+        let places = streams.map(|stream| stream.places(&base.settings));
+        places.fold(own, usize::min)
     }
 
     /// Commits what every peer that counts has, and goes on with what waited for that.
@@ -142,22 +162,11 @@ impl<D: Clone> PrimaryTerm<D> {
         while let Some(write) = self.writes.front()
             && write.number <= committed
         {
-            if let Some(request) = write.request {
-                let refused = |Unwritten| HostReply::Refused(Refusal::NoMemory);
-                base.reply(
-                    request,
-                    write.written.map_or_else(refused, |()| HostReply::Written),
-                );
+            if let Some(host) = &write.host {
+                base.reply(host.request, HostReply::Written);
             }
             self.writes.pop_front();
         }
-        self.reads.retain(|read| {
-            let is_over = read.until <= committed;
-            if is_over {
-                base.reply(read.request, HostReply::Read(read.data.clone()));
-            }
-            !is_over
-        });
         for stream in self
             .peers
             .iter_mut()
@@ -169,9 +178,8 @@ impl<D: Clone> PrimaryTerm<D> {
 
     /// The term is over: nobody learns any more whether the writes in flight will last.
     pub fn end<M: Medium<Data = D>>(self, base: &mut Base<M>) {
-        let writes = self.writes.iter().filter_map(|write| write.request);
-        for request in writes.chain(self.reads.iter().map(|read| read.request)) {
-            base.reply(request, HostReply::Refused(Refusal::Deposed));
+        for host in self.writes.into_iter().filter_map(|write| write.host) {
+            base.reply(host.request, HostReply::Deposed);
         }
     }
 

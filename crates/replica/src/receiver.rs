@@ -26,12 +26,16 @@ pub(crate) struct Receiver {
     /// Writes and pieces of this stream that are not known to be settled. A piece may contain a
     /// write that is in flight.
     recent: VecDeque<(Seq, Extent)>,
-    /// What was unsettled in earlier streams and reigns.
+    /// What was unsettled in earlier streams and terms.
     inherited: Unsettled,
     claim: Claim,
     /// What the copy that is in progress has brought.
     progress: Option<(Lba, Epoch)>,
     last_beacon: Option<LocalTime>,
+    /// Whether the copy had no memory for the last entry.
+    lacks_memory: bool,
+    /// How many streams in a row have ended for want of memory.
+    failed_streams: u32,
 }
 
 impl Receiver {
@@ -47,11 +51,18 @@ impl Receiver {
             claim: Claim::everything(Epoch(0)),
             progress: None,
             last_beacon: None,
+            lacks_memory: false,
+            failed_streams: 0,
         }
     }
 
     pub fn is_open(&self) -> bool {
         self.stream.opened > Epoch(0)
+    }
+
+    /// How many streams have ended for want of memory since the copy was in sync.
+    pub fn failed_streams(&self) -> u32 {
+        self.failed_streams
     }
 
     pub fn report(&self) -> Report {
@@ -100,8 +111,9 @@ impl Receiver {
             return None;
         }
         let is_next = entry.seq.0 == self.applied.0 + 1 && self.has_place(base, entry);
-        if is_next && self.execute(base, entry).is_ok() {
-            self.applied = entry.seq;
+        if is_next {
+            self.lacks_memory = self.execute(base, entry).is_err();
+            self.applied.0 += u64::from(!self.lacks_memory);
         }
         Some((self.stream, self.applied))
     }
@@ -127,6 +139,7 @@ impl Receiver {
         if is_member {
             self.claim = Claim::everything(epoch);
             self.progress = None;
+            self.failed_streams = 0;
         }
     }
 
@@ -211,6 +224,8 @@ impl Receiver {
         self.stream.number += 1;
         self.stream.opened = Epoch(0);
         self.applied = Seq::default();
+        self.failed_streams += u32::from(self.lacks_memory);
+        self.lacks_memory = false;
         for (_, extent) in self.recent.drain(..) {
             self.inherited.add(extent, base.settings.unsettled_max);
         }

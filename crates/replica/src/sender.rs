@@ -14,7 +14,7 @@ pub(crate) struct Sender<D> {
     /// Writes and pieces that are not settled yet.
     unsettled: VecDeque<Unsettled>,
     settled: Seq,
-    /// When the first of the queue was sent last.
+    /// When the queue was sent again, an entry became its first, or the first was acknowledged.
     sent_at: LocalTime,
 }
 
@@ -68,8 +68,9 @@ impl<D: Clone> Sender<D> {
         self.queue.is_empty()
     }
 
-    pub fn is_full(&self, settings: &Settings) -> bool {
-        self.queue.len() >= settings.stream_max()
+    /// How many more entries it holds.
+    pub fn places(&self, settings: &Settings) -> usize {
+        settings.stream_max().saturating_sub(self.queue.len())
     }
 
     /// How many pieces are in flight: not acknowledged, or not settled.
@@ -102,8 +103,9 @@ impl<D: Clone> Sender<D> {
         entry
     }
 
-    /// Removes entries up to `applied`. `None` if that covers nothing new, or what was never sent.
-    pub fn ack(&mut self, applied: Seq) -> Option<Acked> {
+    /// Removes entries up to `applied`, and gives the rest the time that a new entry has. `None` if
+    /// that covers nothing new, or what was never sent.
+    pub fn ack(&mut self, now: LocalTime, applied: Seq) -> Option<Acked> {
         if applied > self.last {
             return None;
         }
@@ -114,6 +116,7 @@ impl<D: Clone> Sender<D> {
         {
             has_copy_end |= matches!(entry.body, EntryBody::CopyEnd { .. });
             acked = Some(entry.through);
+            self.sent_at = now;
             self.queue.pop_front();
         }
         acked.map(|through| Acked {
@@ -153,4 +156,59 @@ impl<D: Clone> Sender<D> {
 
 fn is_piece<D>(body: &EntryBody<D>) -> bool {
     matches!(body, EntryBody::Piece { .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::testing::settings;
+
+    fn ms(ms: u64) -> LocalTime {
+        LocalTime(Duration::from_millis(ms))
+    }
+
+    fn sender() -> Sender<u8> {
+        let stream = StreamId {
+            number: 1,
+            opened: Epoch(0),
+        };
+        Sender::new(stream, Epoch(1))
+    }
+
+    fn end() -> EntryBody<u8> {
+        let complete_through = Epoch(0);
+        EntryBody::CopyEnd { complete_through }
+    }
+
+    #[test]
+    fn an_entry_is_not_sent_again_before_its_time() {
+        let settings = settings();
+        let mut sender = sender();
+        let mut resent = 0;
+        let _ = sender.push(ms(0), WriteNumber(1), end());
+        for t in 1..100 {
+            let _ = sender.push(ms(t), WriteNumber(1), end());
+            let _ = sender.ack(ms(t), Seq(t));
+            resent += sender.take_due(ms(t), &settings).len();
+        }
+        assert_eq!(resent, 0, "each entry was acknowledged after 1 ms");
+    }
+
+    #[test]
+    fn what_is_not_acknowledged_is_sent_again_in_order() {
+        let settings = settings();
+        let mut sender = sender();
+        for _ in 0..3 {
+            let _ = sender.push(ms(0), WriteNumber(1), end());
+        }
+        assert!(sender.ack(ms(5), Seq(1)).is_some());
+        // It covers nothing new, so it moves no time limit.
+        assert!(sender.ack(ms(14), Seq(1)).is_none());
+        assert_eq!(sender.take_due(ms(14), &settings).len(), 0);
+        let due = sender.take_due(ms(15), &settings);
+        let due: Vec<Seq> = due.iter().map(|entry| entry.seq).collect();
+        assert_eq!(due, [Seq(2), Seq(3)]);
+    }
 }

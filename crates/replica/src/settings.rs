@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use block::{Blocks, Extent, Lba};
 
+use crate::wire::EXTENTS_MAX;
+
 /// How a volume is replicated.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -11,7 +13,8 @@ pub struct Settings {
     pub blocks: Blocks,
     /// Blocks per region; the generation map has one epoch for each region.
     pub region_blocks: Blocks,
-    /// Blocks per copied piece, and the most that one write or read covers. At most a region.
+    /// Blocks per copied piece, and the most that one write covers, except a write of zeros. At
+    /// most a region.
     pub piece_blocks: Blocks,
     /// How long a secondary that answers a beacon promises not to take over, counted by the primary
     /// from the time it sent the beacon.
@@ -31,11 +34,10 @@ pub struct Settings {
     pub piece_interval: Duration,
     /// The most writes in flight at a primary.
     pub writes_max: usize,
-    /// The most reads that wait at a primary for writes in flight.
-    pub reads_max: usize,
     /// The most pieces in flight to one returning member.
     pub pieces_max: usize,
-    /// The most extents that a member remembers as unsettled; beyond, one extent covers them all.
+    /// The most extents that a member remembers as unsettled, at least those of a whole stream;
+    /// beyond, neighbours are joined.
     pub unsettled_max: usize,
 }
 
@@ -50,6 +52,9 @@ pub enum InvalidSettings {
     LeaseTooShort,
     /// A queue can hold nothing.
     Queue,
+    /// A member remembers fewer unsettled extents than a stream may leave, or more than a report
+    /// holds.
+    Unsettled,
 }
 
 impl Settings {
@@ -57,6 +62,9 @@ impl Settings {
     pub const DRIFT_PPM_MAX: u32 = 100_000;
     /// How many members a primary copies to at a time.
     pub const LEARNERS_MAX: usize = 4;
+    /// How many pieces one write of zeros covers at most: memory is freed while others wait for the
+    /// member.
+    pub const ZEROS_PIECES_MAX: u64 = 64;
 
     /// Whether the protocol works with these settings.
     pub fn check(&self) -> Result<(), InvalidSettings> {
@@ -70,14 +78,13 @@ impl Settings {
         if self.lease <= self.beacon_interval {
             return Err(InvalidSettings::LeaseTooShort);
         }
-        let queues = [
-            self.writes_max,
-            self.reads_max,
-            self.pieces_max,
-            self.unsettled_max,
-        ];
+        let queues = [self.writes_max, self.pieces_max, self.unsettled_max];
         if queues.contains(&0) {
             return Err(InvalidSettings::Queue);
+        }
+        let extents = self.stream_max()..=EXTENTS_MAX;
+        if !extents.contains(&self.unsettled_max) {
+            return Err(InvalidSettings::Unsettled);
         }
         Ok(())
     }
@@ -105,6 +112,11 @@ impl Settings {
         extent.blocks <= self.piece_blocks && self.has(extent)
     }
 
+    /// Whether a write of contents that take no memory may cover `extent`.
+    pub(crate) fn allows_zeros(&self, extent: Extent) -> bool {
+        extent.blocks.0.div_ceil(self.piece_blocks.0) <= Self::ZEROS_PIECES_MAX && self.has(extent)
+    }
+
     /// Whether `extent` is not empty and inside of the volume.
     pub(crate) fn has(&self, extent: Extent) -> bool {
         let end = extent.lba.0.checked_add(extent.blocks.0);
@@ -123,31 +135,24 @@ impl Settings {
             .min(self.blocks.0);
         Some(Extent::new(lba, Blocks(end - lba.0)))
     }
+
+    /// Cuts `extent` at the boundaries of pieces.
+    pub(crate) fn pieces(&self, extent: Extent) -> impl Iterator<Item = Extent> + '_ {
+        let end = extent.lba.0 + extent.blocks.0;
+        let mut next = extent.lba;
+        std::iter::from_fn(move || {
+            let piece = self.piece_at(next).filter(|piece| piece.lba.0 < end)?;
+            let blocks = Blocks(piece.blocks.0.min(end - next.0));
+            next = Lba(next.0 + blocks.0);
+            Some(Extent::new(piece.lba, blocks))
+        })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    pub(crate) fn settings() -> Settings {
-        let ms = Duration::from_millis;
-        Settings {
-            blocks: Blocks(64),
-            region_blocks: Blocks(8),
-            piece_blocks: Blocks(4),
-            lease: ms(100),
-            drift_ppm: 50_000,
-            answer_timeout: ms(100),
-            beacon_interval: ms(20),
-            resend_after: ms(10),
-            store_timeout: ms(50),
-            piece_interval: ms(1),
-            writes_max: 8,
-            reads_max: 8,
-            pieces_max: 4,
-            unsettled_max: 16,
-        }
-    }
+    use crate::testing::settings;
 
     #[test]
     fn the_slowest_primary_ends_before_the_fastest_secondary_takes_over() {
@@ -176,6 +181,11 @@ mod tests {
         assert_eq!(piece(4), Some(2));
         assert_eq!(piece(12), Some(1));
         assert_eq!(piece(13), None);
+        let extent = Extent::new(Lba(3), Blocks(9));
+        let pieces: Vec<_> = settings.pieces(extent).collect();
+        let expected = [(3, 3), (6, 4), (10, 2)];
+        let expected = expected.map(|(lba, blocks)| Extent::new(Lba(lba), Blocks(blocks)));
+        assert_eq!(pieces, expected);
     }
 
     #[test]
@@ -192,8 +202,14 @@ mod tests {
         assert_eq!(drift, Err(InvalidSettings::Drift));
         let lease = check(|settings| settings.lease = settings.beacon_interval);
         assert_eq!(lease, Err(InvalidSettings::LeaseTooShort));
-        let queue = check(|settings| settings.reads_max = 0);
+        let queue = check(|settings| settings.pieces_max = 0);
         assert_eq!(queue, Err(InvalidSettings::Queue));
+        // A stream holds 8 writes, 4 pieces and the end of a copy.
+        let unsettled = check(|settings| settings.unsettled_max = 12);
+        assert_eq!(unsettled, Err(InvalidSettings::Unsettled));
+        assert_eq!(check(|settings| settings.unsettled_max = 13), Ok(()));
+        let unsettled = check(|settings| settings.unsettled_max = EXTENTS_MAX + 1);
+        assert_eq!(unsettled, Err(InvalidSettings::Unsettled));
     }
 
     #[test]
@@ -205,5 +221,13 @@ mod tests {
         assert!(!allows(0, 5));
         assert!(!allows(0, 0));
         assert!(!allows(u64::MAX, 2));
+        let settings = Settings {
+            blocks: Blocks(1000),
+            ..settings
+        };
+        let allows = |lba, blocks| settings.allows_zeros(Extent::new(Lba(lba), Blocks(blocks)));
+        assert!(allows(0, 256));
+        assert!(!allows(0, 257));
+        assert!(!allows(900, 101));
     }
 }

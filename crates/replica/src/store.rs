@@ -5,6 +5,7 @@ use crate::config::Config;
 use crate::ids::{LocalTime, StoreRequestId};
 use crate::medium::Medium;
 use crate::message::{Output, StoreOp};
+use crate::pause::growing;
 
 /// One request at a time, and one proposed configuration until its fate is known.
 ///
@@ -16,7 +17,13 @@ pub(crate) struct StoreClient {
     outstanding: Option<Outstanding>,
     last_id: StoreRequestId,
     last_asked: Option<LocalTime>,
+    /// How many regular reads have brought nothing new.
+    idle_polls: u32,
+    next_poll: LocalTime,
 }
+
+/// How often the pause between two regular reads is doubled at most.
+const POLL_DOUBLINGS_MAX: u32 = 5;
 
 #[derive(Debug)]
 struct Outstanding {
@@ -49,6 +56,25 @@ impl StoreClient {
         }
     }
 
+    /// Reads the configuration regularly, and ever less often while that brings nothing new: many
+    /// members may wait for a primary that does not return.
+    pub fn poll<M: Medium>(&mut self, base: &mut Base<M>, now: LocalTime) {
+        if self.outstanding.is_some() || now < self.next_poll {
+            return;
+        }
+        let doublings = self.idle_polls.min(POLL_DOUBLINGS_MAX);
+        let pause = growing(base.settings.beacon_interval, doublings, now);
+        self.next_poll = now.plus(pause);
+        self.idle_polls += 1;
+        self.ask(base, now, StoreOp::Read);
+    }
+
+    /// A primary was heard, or the configuration is another one.
+    pub fn on_news(&mut self) {
+        self.idle_polls = 0;
+        self.next_poll = LocalTime::default();
+    }
+
     /// Repeats the proposal if its request has timed out.
     pub fn tick<M: Medium>(&mut self, base: &mut Base<M>, now: LocalTime) {
         let timeout = base.settings.store_timeout;
@@ -69,6 +95,7 @@ impl StoreClient {
 
     /// Forgets a proposal that `config` has decided.
     pub fn on_config(&mut self, config: &Config) {
+        self.on_news();
         self.proposal
             .take_if(|proposal| proposal.epoch <= config.epoch);
     }

@@ -30,7 +30,6 @@ pub fn settings() -> Settings {
         store_timeout: ms(50),
         piece_interval: ms(1),
         writes_max: 8,
-        reads_max: 8,
         pieces_max: 4,
         unsettled_max: 16,
     }

@@ -61,7 +61,7 @@ impl ReplicatedVolume {
     /// The primary answers.
     pub(crate) fn handle_answer(&self, from: u32, answer: Answer) {
         self.drive(|volume, state, _| {
-            let Some(mut forward) = state.forwards.remove(&answer.id) else {
+            let Some(mut forward) = state.forwards.remove(answer.id) else {
                 return;
             };
             if forward.sent.is_none_or(|(node, _)| node != from) {
@@ -107,12 +107,15 @@ impl ReplicatedVolume {
             return;
         }
         let primary = state.primary();
-        for (id, mut forward) in std::mem::take(&mut state.forwards) {
+        for (id, mut forward) in state.forwards.take() {
             let waited = forward.sent.map(|(_, at)| now.since(at));
             let is_late = |patience| waited.is_some_and(|waited| waited >= patience);
             // What a primary that was replaced has not committed by then, it never will.
             let is_elsewhere = forward.sent.is_some_and(|(node, _)| Some(node) != primary);
-            if forward.read.is_some() {
+            if let Some((ticket, _)) = forward.read {
+                if !state.is_fetching(ticket) {
+                    continue;
+                }
                 if is_elsewhere || is_late(Self::READ_PATIENCE) {
                     forward.sent = None;
                 }
@@ -152,32 +155,31 @@ impl ReplicatedVolume {
             }
             return false;
         }
-        let has_room = state.in_flight.len() < self.writes_max;
-        if !state.serves_writes() || !has_room {
+        if !state.serves_writes() {
             return false;
         }
-        let origin = Origin::Host(id);
-        match &forward.kind {
-            CommandKind::Write(contents) => {
-                self.write_here(state, now, forward.extent, contents, (origin, None));
-                true
-            }
-            CommandKind::Copy(to) => {
-                let copied = self.copy_here(state, now, forward.extent, *to, origin);
-                copied.is_ok()
-            }
-            CommandKind::Read => false,
+        let (extent, origin) = (forward.extent, Origin::Host(id));
+        let executed = match &forward.kind {
+            CommandKind::Write(contents) => self.write_here(state, now, extent, contents, origin),
+            CommandKind::Copy(to) => self.copy_here(state, now, extent, *to, origin),
+            CommandKind::Read => return false,
+        };
+        match executed {
+            Err((AnswerCode::NotExecuted, _)) => return false,
+            Err((_, status)) => state.finish(id, Err(status)),
+            Ok(()) => {}
         }
+        true
     }
 
     /// What is committed, if this node serves reads.
     fn read_locked(&self, state: &State, extent: Extent) -> Option<Contents> {
         let store = self.store.as_ref().filter(|_| state.serves_writes())?;
-        let range = self.medium_range(extent);
+        let range = self.byte_range(extent);
         let mut bytes = vec![0; range.len as usize];
-        let in_flight = state.in_flight.overwritten();
-        read_committed(store, in_flight, range.offset, &mut bytes).ok()?;
-        let contents = Contents::of_bytes(self.geometry.block_size, bytes.into())?;
+        let (block_size, in_flight) = (self.geometry.block_size, state.overwritten());
+        read_committed(store, in_flight, block_size, range.offset, &mut bytes).ok()?;
+        let contents = Contents::of_bytes(block_size, bytes.into())?;
         // The lease last, as for hosts of this node.
         self.serves_reads().then_some(contents)
     }
@@ -203,11 +205,10 @@ impl ReplicatedVolume {
             return Err(AnswerCode::Invalid);
         }
         let is_old = now.since(command.heard_at) > self.command_age_max;
-        let is_full = state.in_flight.len() >= self.writes_max;
-        if is_old || command.heard_at > now || !state.serves_writes() || is_full {
+        if is_old || command.heard_at > now || !state.serves_writes() {
             return Err(AnswerCode::NotExecuted);
         }
-        let range = self.medium_range(command.extent);
+        let range = self.byte_range(command.extent);
         let origin = Origin::Node {
             node: from,
             command: command.id,
@@ -221,19 +222,18 @@ impl ReplicatedVolume {
                 Ok(())
             }
             CommandKind::Write(contents) => {
-                let is_short = contents.bytes().is_none() || range.len <= self.piece_bytes;
-                if !is_short || contents.block_size() != command.block_size {
+                if contents.block_size() != command.block_size {
                     return Err(AnswerCode::Invalid);
                 }
-                self.write_here(state, now, command.extent, contents, (origin, None));
-                Ok(())
+                let written = self.write_here(state, now, command.extent, contents, origin);
+                written.map_err(|(code, _)| code)
             }
             CommandKind::Copy(to) => {
                 if !is_whole(Extent::new(*to, command.extent.blocks)) {
                     return Err(AnswerCode::Invalid);
                 }
                 let copied = self.copy_here(state, now, command.extent, *to, origin);
-                copied.map_err(|_| AnswerCode::NotExecuted)
+                copied.map_err(|(code, _)| code)
             }
         }
     }

@@ -4,14 +4,13 @@ use std::sync::Arc;
 
 use block::{Admission, Blocks, DataUse, Extent, Intent, Lba, OpKind, Status, Ticket};
 use memory::Store;
-use replica::wire::CommandKind;
-use replica::{Contents, HostRequest, LocalTime};
+use replica::wire::{AnswerCode, CommandKind};
+use replica::{Contents, HostRequest, LocalTime, Refusal, Settings};
 
 use super::ReplicatedVolume;
 use super::lease::{FETCHED_BYTES_MAX, LEASES_MAX, Lease, Part, Stage};
-use super::state::{LocalWrite, Origin, State};
+use super::state::{Failure, LocalWrite, Origin, State, failure};
 use crate::clock::now;
-use crate::committed::Overwritten;
 
 impl ReplicatedVolume {
     /// Admits a command that needs a lease: a change, and a read of which this node is not the
@@ -31,7 +30,7 @@ impl ReplicatedVolume {
         let now = now();
         let first = state.last_id + 1;
         let mut lease = Lease::new(intent.kind, Stage::Granted, now, first);
-        if intent.kind != OpKind::Read && self.takes_writes(&state) {
+        if intent.kind != OpKind::Read && self.admissible(&state) > 0 {
             state.leases.insert(ticket, lease);
             return Admission::NowThenSettle(None);
         }
@@ -57,14 +56,17 @@ impl ReplicatedVolume {
         Admission::Later(None)
     }
 
-    /// Whether a change can be executed now, here or by the primary.
-    fn takes_writes(&self, state: &State) -> bool {
-        if state.serves_writes() {
-            // Half of the places are left to commands that were admitted before.
-            state.in_flight.len() < (self.writes_max / 2).max(1)
+    /// How many changes can be admitted now, to be executed here or by the primary. Half of the
+    /// places in queues are left to commands that were admitted before.
+    fn admissible(&self, state: &State) -> usize {
+        let places = if state.serves_writes() {
+            state.write_places()
+        } else if self.forwards_to(state).is_some() {
+            self.writes_max.saturating_sub(state.forwards.changes())
         } else {
-            self.forwards_to(state).is_some()
-        }
+            0
+        };
+        places.saturating_sub(self.writes_max / 2)
     }
 
     /// Goes on with commands that waited for a primary.
@@ -72,10 +74,10 @@ impl ReplicatedVolume {
         if state.parked == 0 {
             return;
         }
-        let takes_writes = self.takes_writes(state);
+        let mut admissible = self.admissible(state);
         let serves_reads = self.serves_reads();
         let can_fetch = !serves_reads && self.forwards_to(state).is_some();
-        if !takes_writes && !serves_reads && !can_fetch {
+        if admissible == 0 && !serves_reads && !can_fetch {
             return;
         }
         let parked = state.leases.iter();
@@ -89,27 +91,25 @@ impl ReplicatedVolume {
                 OpKind::Read if serves_reads => state.grant(ticket, Ok(())),
                 OpKind::Read if can_fetch => self.fetch(state, now, ticket),
                 OpKind::Read => {}
-                _ if takes_writes => state.grant(ticket, Ok(())),
+                _ if admissible > 0 => {
+                    admissible -= 1;
+                    state.grant(ticket, Ok(()));
+                }
                 _ => {}
             }
         }
     }
 
     /// Fetches the blocks of a parked read from the primary.
-    fn fetch(&self, state: &mut State, now: LocalTime, ticket: Ticket) {
+    pub(super) fn fetch(&self, state: &mut State, now: LocalTime, ticket: Ticket) {
         let fetch = state.next_id();
         let Some(lease) = state.leases.get_mut(&ticket) else {
             return;
         };
         let extents = lease.extents.iter();
         let pieces = extents.flat_map(|extent| self.pieces(*extent));
-        lease.parts = pieces
-            .map(|extent| Part {
-                extent,
-                contents: None,
-            })
-            .collect();
-        if lease.parts.is_empty() {
+        let pieces: Vec<Extent> = pieces.collect();
+        if pieces.is_empty() {
             // Its contents go nowhere, or it has no blocks.
             state.grant(ticket, Ok(()));
             return;
@@ -117,19 +117,20 @@ impl ReplicatedVolume {
         lease.fetch = fetch;
         lease.stage = Stage::Fetching;
         state.parked -= 1;
-        let parts: Vec<Extent> = lease.parts.iter().map(|part| part.extent).collect();
-        for (part, extent) in parts.into_iter().enumerate() {
-            let read = Some((ticket, part));
-            self.forward(state, now, extent, CommandKind::Read, read);
+        let parts = pieces.into_iter().enumerate().map(|(place, extent)| Part {
+            extent,
+            forward: self.forward(state, now, extent, CommandKind::Read, Some((ticket, place))),
+            contents: None,
+        });
+        let parts = parts.collect();
+        if let Some(lease) = state.leases.get_mut(&ticket) {
+            lease.parts = parts;
         }
     }
 
     /// Cuts an extent into pieces that one entry or command covers.
     pub(super) fn pieces(&self, extent: Extent) -> impl Iterator<Item = Extent> + use<> {
-        let piece_blocks = self.piece_bytes >> self.geometry.block_size.shift();
-        let end = extent.lba.0 + extent.blocks.0;
-        let starts = (extent.lba.0..end).step_by(piece_blocks as usize);
-        starts.map(move |lba| Extent::new(Lba(lba), Blocks(piece_blocks.min(end - lba))))
+        cut(extent, self.piece_bytes >> self.geometry.block_size.shift())
     }
 
     pub(super) fn write(&self, extent: Extent, data: &[u8]) -> Result<(), Status> {
@@ -146,11 +147,18 @@ impl ReplicatedVolume {
     }
 
     pub(super) fn write_zeroes(&self, extent: Extent) -> Result<(), Status> {
-        if extent.blocks.0 == 0 {
-            return Ok(());
+        for part in cut(extent, self.zeros_blocks_max()) {
+            let zeros = Contents::zeros(self.geometry.block_size, part.blocks.0);
+            self.change(part, &zeros)?;
         }
-        let zeros = Contents::zeros(self.geometry.block_size, extent.blocks.0);
-        self.change(extent, &zeros)
+        Ok(())
+    }
+
+    /// The most blocks that one entry or command makes zeros. The lock of the volume is held while
+    /// their memory is freed.
+    fn zeros_blocks_max(&self) -> u64 {
+        let piece_blocks = self.piece_bytes >> self.geometry.block_size.shift();
+        piece_blocks * Settings::ZEROS_PIECES_MAX
     }
 
     /// Executes a change here or at the primary.
@@ -166,14 +174,9 @@ impl ReplicatedVolume {
         contents: &Contents,
     ) -> Result<(), Status> {
         if state.serves_writes() {
-            if state.in_flight.len() >= self.writes_max {
-                return Err(Status::Busy);
-            }
-            let id = state.next_id();
-            state.outstanding.insert(id);
-            let origin = Origin::Host(id);
-            self.write_here(state, now, extent, contents, (origin, None));
-            return Ok(());
+            return state.execute_for_host(|state, origin| {
+                self.write_here(state, now, extent, contents, origin)
+            });
         }
         let kind = CommandKind::Write(contents.clone());
         self.forward_change(state, now, extent, kind)
@@ -189,7 +192,7 @@ impl ReplicatedVolume {
         if state.is_closed {
             return Err(Status::Gone);
         }
-        if state.forwards.len() >= self.writes_max {
+        if state.forwards.changes() >= self.writes_max {
             return Err(Status::Busy);
         }
         let id = self.forward(state, now, extent, kind, None);
@@ -197,31 +200,38 @@ impl ReplicatedVolume {
         Ok(())
     }
 
-    /// Executes a write as the primary; `of` says who waits for it, and of which copy it is a part.
+    /// Executes a write as the primary. `origin` learns what becomes of it unless this fails.
     pub(super) fn write_here(
         &self,
         state: &mut State,
         now: LocalTime,
         extent: Extent,
         contents: &Contents,
-        of: (Origin, Option<u64>),
-    ) {
-        let range = self.medium_range(extent);
-        let store = self.store.as_ref();
-        let is_kept = range.len <= self.piece_bytes;
-        let old = store.filter(|_| is_kept).and_then(|store| {
-            let mut old = vec![0; range.len as usize];
-            store.read(range.offset, &mut old).is_ok().then_some(old)
-        });
+        origin: Origin,
+    ) -> Result<(), Failure> {
+        if state.write_places() == 0 {
+            return Err(failure(Refusal::Busy));
+        }
+        let range = self.byte_range(extent);
         let id = state.next_id();
         self.stripes.begin(range);
-        let (origin, copy) = of;
-        let write = LocalWrite { id, origin, copy };
-        state.in_flight.push(write, Overwritten { range, old });
-        if let Some(member) = &mut state.member {
-            member.handle_write(now, HostRequest(id), extent, contents);
-        }
+        let not_primary = Err(Refusal::NotPrimary(None));
+        let member = state.member.as_mut();
+        let written = member.map_or(not_primary, |member| {
+            member.handle_write(now, HostRequest(id), extent, contents)
+        });
+        let origin = match written {
+            Ok(()) => origin,
+            // Until every member has what its blocks hold now, reads see what they held before.
+            Err(Refusal::NoMemory) => Origin::Nobody,
+            Err(refusal) => {
+                self.stripes.end(range);
+                return Err(failure(refusal));
+            }
+        };
+        state.in_flight.push_back(LocalWrite { id, origin, range });
         self.drain(state);
+        written.map_err(failure)
     }
 
     pub(super) fn compare(&self, extent: Extent, data: &[u8]) -> Result<(), Status> {
@@ -255,14 +265,13 @@ impl ReplicatedVolume {
         self.drive(|volume, state, now| {
             let store = volume.store.as_ref().filter(|_| state.serves_writes());
             let store = store.ok_or(Status::Busy)?;
-            let range = volume.medium_range(extent);
+            let range = volume.byte_range(extent);
             let mut held = vec![0; expected.len()];
             store.read(range.offset, &mut held)?;
             if let Err(miscompare) = compare(&held, expected, 0) {
-                let is_committed = state.in_flight.overwritten().all(|write| {
-                    let ends = |of: block::ByteRange| of.offset + of.len;
-                    ends(write.range) <= range.offset || ends(range) <= write.range.offset
-                });
+                let is_committed = !state
+                    .overwritten()
+                    .any(|write| write.extent.overlaps(extent));
                 let is_final = is_committed && volume.serves_reads();
                 return Err(if is_final { miscompare } else { Status::Busy });
             }
@@ -278,18 +287,12 @@ impl ReplicatedVolume {
             if !state.serves_writes() {
                 return volume.forward_change(state, now, from, CommandKind::Copy(to));
             }
-            let id = state.next_id();
-            state.outstanding.insert(id);
-            let copied = volume.copy_here(state, now, from, to, Origin::Host(id));
-            if copied.is_err() {
-                state.outstanding.remove(&id);
-            }
-            copied
+            state.execute_for_host(|state, origin| volume.copy_here(state, now, from, to, origin))
         })
     }
 
     /// Copies inside the volume as the primary. Writes are committed in order, so the last part
-    /// stands for all.
+    /// stands for all. If the copy has no memory for a part, the others are executed, and it fails.
     pub(super) fn copy_here(
         &self,
         state: &mut State,
@@ -297,31 +300,42 @@ impl ReplicatedVolume {
         from: Extent,
         to: Lba,
         origin: Origin,
-    ) -> Result<(), Status> {
-        let store: &Store = self.store.as_ref().ok_or(Status::Busy)?;
+    ) -> Result<(), Failure> {
         let mut pieces: Vec<Extent> = self.pieces(from).collect();
-        if state.in_flight.len() + pieces.len() > self.writes_max {
-            return Err(Status::Busy);
-        }
+        let store: &Store = match &self.store {
+            Some(store) if pieces.len() <= state.write_places() => store,
+            _ => return Err(failure(Refusal::Busy)),
+        };
         // Overlapping blocks are read before they are written.
         if to > from.lba {
             pieces.reverse();
         }
         let last = pieces.len() - 1;
-        let copy = Some(state.next_id());
+        // Other parts may have been executed, so nobody may send it again.
+        let unknown = |status| (AnswerCode::Unknown, status);
+        let mut outcome = Ok(());
         for (place, piece) in pieces.into_iter().enumerate() {
-            let range = self.medium_range(piece);
+            let range = self.byte_range(piece);
             let mut bytes = vec![0; range.len as usize];
-            store.read(range.offset, &mut bytes)?;
+            store.read(range.offset, &mut bytes).map_err(unknown)?;
             let contents = Contents::of_bytes(self.geometry.block_size, bytes.into());
-            let contents = contents.ok_or(Status::Invalid)?;
+            let contents = contents.ok_or(unknown(Status::Invalid))?;
             let target = Lba(to.0 + (piece.lba.0 - from.lba.0));
-            let origin = if place == last { origin } else { Origin::Copy };
             let target = Extent::new(target, piece.blocks);
-            self.write_here(state, now, target, &contents, (origin, copy));
+            let is_decisive = place == last && outcome.is_ok();
+            let origin = if is_decisive { origin } else { Origin::Nobody };
+            let written = self.write_here(state, now, target, &contents, origin);
+            outcome = outcome.and(written);
         }
-        Ok(())
+        outcome
     }
+}
+
+/// Parts of an extent with as many blocks each, except the last.
+fn cut(extent: Extent, blocks: u64) -> impl Iterator<Item = Extent> {
+    let end = extent.lba.0 + extent.blocks.0;
+    let starts = (extent.lba.0..end).step_by(blocks as usize);
+    starts.map(move |lba| Extent::new(Lba(lba), Blocks(blocks.min(end - lba))))
 }
 
 fn compare(held: &[u8], expected: &[u8], before: usize) -> Result<(), Status> {

@@ -1,5 +1,7 @@
 //! A command that waits, and what is passed on for it.
 
+use std::collections::BTreeMap;
+
 use block::{Extent, OpKind, Status, Ticket};
 use replica::wire::CommandKind;
 use replica::{Contents, LocalTime};
@@ -46,9 +48,18 @@ pub(super) enum Stage {
     Settling,
 }
 
+impl Stage {
+    /// Whether the command waits to be executed.
+    pub fn is_before_execution(self) -> bool {
+        matches!(self, Self::Parked | Self::Fetching)
+    }
+}
+
 /// Blocks of the primary.
 pub(super) struct Part {
     pub extent: Extent,
+    /// The forwarded command that reads them.
+    pub forward: u64,
     /// `None`: not there yet.
     pub contents: Option<Contents>,
 }
@@ -62,6 +73,49 @@ pub(super) struct Forward {
     pub since: LocalTime,
     /// The node that has it, and since when.
     pub sent: Option<(u32, LocalTime)>,
+}
+
+/// Commands of this node's hosts that the primary executes, by their numbers.
+#[derive(Default)]
+pub(super) struct Forwards {
+    commands: BTreeMap<u64, Forward>,
+    /// How many of them are changes. Reads are bounded by the leases that wait for them.
+    changes: usize,
+}
+
+impl Forwards {
+    /// How many changes are passed on.
+    pub fn changes(&self) -> usize {
+        self.changes
+    }
+
+    pub fn insert(&mut self, id: u64, forward: Forward) {
+        self.changes += usize::from(forward.read.is_none());
+        self.commands.insert(id, forward);
+    }
+
+    pub fn remove(&mut self, id: u64) -> Option<Forward> {
+        let forward = self.commands.remove(&id)?;
+        self.changes -= usize::from(forward.read.is_none());
+        Some(forward)
+    }
+
+    /// Removes what nobody waits for any more: the reads of a command.
+    pub fn remove_fetch(&mut self, lease: &Lease) {
+        for part in &lease.parts {
+            self.commands.remove(&part.forward);
+        }
+    }
+
+    /// Removes all.
+    pub fn take(&mut self) -> BTreeMap<u64, Forward> {
+        self.changes = 0;
+        std::mem::take(&mut self.commands)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.commands.is_empty()
+    }
 }
 
 impl Lease {

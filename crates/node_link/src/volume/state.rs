@@ -1,22 +1,21 @@
 //! What the lock of a volume protects: the member, writes in flight, commands that wait.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use block::{Completion, Status, Ticket};
+use block::{ByteRange, Completion, Status, Ticket};
 use memory::{Layout, Provision, Store};
-use replica::wire::{Answer, AnswerCode, CONTENTS_BYTES_MAX, EXTENTS_MAX, Packet};
+use replica::wire::{Answer, AnswerCode, CONTENTS_BYTES_MAX, Packet};
 use replica::{
     Body, Config, Contents, Entry, EntryBody, Epoch, HostReply, HostRequest, LocalTime, Member,
-    MemberId, Output, Refusal, StoreOp, StoreRequestId,
+    MemberId, Output, Overwritten, Refusal, StoreOp, StoreRequestId,
 };
 use rustc_hash::FxHashMap;
 
-use super::lease::{Forward, Lease, Stage};
+use super::lease::{Forwards, Lease, Stage};
 use super::{ReplicatedVolume, Role, VolumeStatus};
-use crate::committed::InFlight;
 use crate::medium::StoreMedium;
 use crate::options::{NodeError, VolumeOptions};
 
@@ -32,12 +31,13 @@ pub(super) struct State {
     /// The last number of a write or forwarded command. The first is random: an answer to a command
     /// of an earlier start of this node finds no command of this one.
     pub last_id: u64,
-    pub in_flight: InFlight<LocalWrite>,
-    /// Copies of which a part has failed, by their numbers, until their last part has ended.
-    failed_copies: BTreeMap<u64, Failure>,
+    /// Fetches up to this one were made before this node began to serve reads itself.
+    pub fetch_floor: u64,
+    /// The writes of which the member has not said what has become of them, in their order.
+    pub in_flight: VecDeque<LocalWrite>,
     /// The writes of this node's hosts that are not settled.
     pub outstanding: BTreeSet<u64>,
-    pub forwards: BTreeMap<u64, Forward>,
+    pub forwards: Forwards,
     pub leases: FxHashMap<Ticket, Lease>,
     /// How many leases are parked.
     pub parked: usize,
@@ -55,12 +55,11 @@ pub(super) struct State {
 pub(super) struct LocalWrite {
     pub id: u64,
     pub origin: Origin,
-    /// The copy inside the volume of which it is a part.
-    pub copy: Option<u64>,
+    pub range: ByteRange,
 }
 
 /// Why a write failed, for another node and for a host.
-type Failure = (AnswerCode, Status);
+pub(super) type Failure = (AnswerCode, Status);
 
 /// Who waits for a write.
 #[derive(Clone, Copy, Debug)]
@@ -69,8 +68,8 @@ pub(super) enum Origin {
     Host(u64),
     /// Another node, with its command.
     Node { node: u32, command: u64 },
-    /// The last part of the same copy stands for it.
-    Copy,
+    /// It has failed already, or the last part of the same copy stands for it.
+    Nobody,
 }
 
 /// What follows from a change of the state, and happens without its lock.
@@ -89,7 +88,7 @@ impl VolumeOptions {
         let piece_bytes = self.settings.piece_blocks.0 << self.geometry.block_size.shift();
         let is_same = self.settings.blocks == self.geometry.blocks;
         let fits = piece_bytes <= CONTENTS_BYTES_MAX as u64;
-        if !is_same || !fits || self.settings.unsettled_max > EXTENTS_MAX {
+        if !is_same || !fits {
             return Err(NodeError::Geometry {
                 blocks: self.geometry.blocks.0,
                 settings_blocks: self.settings.blocks.0,
@@ -116,10 +115,10 @@ impl State {
             watched_at: None,
             is_watching: false,
             last_id: RandomState::new().hash_one(crate::clock::now()) >> 1,
-            in_flight: InFlight::new(),
-            failed_copies: BTreeMap::new(),
+            fetch_floor: 0,
+            in_flight: VecDeque::new(),
             outstanding: BTreeSet::new(),
-            forwards: BTreeMap::new(),
+            forwards: Forwards::default(),
             leases: FxHashMap::default(),
             parked: 0,
             fetched_bytes: 0,
@@ -214,43 +213,44 @@ impl State {
         }
     }
 
+    /// What writes in flight have overwritten here.
+    pub fn overwritten(&self) -> impl DoubleEndedIterator<Item = &Overwritten<Contents>> {
+        self.member.iter().flat_map(Member::overwritten)
+    }
+
+    /// How many more writes can be executed here.
+    pub fn write_places(&self) -> usize {
+        let member = self.member.as_ref().filter(|_| !self.is_closed);
+        member.map_or(0, Member::write_places)
+    }
+
+    /// Executes a change for a host of this node, which waits for it unless it fails at once.
+    pub fn execute_for_host(
+        &mut self,
+        execute: impl FnOnce(&mut Self, Origin) -> Result<(), Failure>,
+    ) -> Result<(), Status> {
+        let id = self.next_id();
+        self.outstanding.insert(id);
+        let executed = execute(self, Origin::Host(id));
+        executed.map_err(|(_, status)| {
+            self.outstanding.remove(&id);
+            status
+        })
+    }
+
     pub fn next_id(&mut self) -> u64 {
         self.last_id += 1;
         self.last_id
     }
 
-    /// A write of a host of this node has ended. If it failed, each command that may have caused it
-    /// fails.
+    /// A write of a host of this node has ended after its command was executed. If it failed, each
+    /// command that may have caused it fails.
     pub fn finish(&mut self, id: u64, result: Result<(), Status>) {
         self.outstanding.remove(&id);
         self.has_news = true;
         if let Err(status) = result {
             for lease in self.leases.values_mut() {
                 lease.fail_if_covers(id, status);
-            }
-        }
-    }
-
-    /// A part of a copy has ended. Parts end in their order, or at once if they are refused.
-    /// Returns what has become of the copy, if this is the last one.
-    fn outcome_of_copy(
-        &mut self,
-        copy: u64,
-        origin: Origin,
-        outcome: Result<(), Failure>,
-    ) -> Result<(), Failure> {
-        if let Err((code, status)) = outcome {
-            // Other parts may have been executed, so nobody may send it again.
-            let code = match code {
-                AnswerCode::NotExecuted => AnswerCode::Unknown,
-                code => code,
-            };
-            self.failed_copies.entry(copy).or_insert((code, status));
-        }
-        match origin {
-            Origin::Copy => outcome,
-            Origin::Host(_) | Origin::Node { .. } => {
-                self.failed_copies.remove(&copy).map_or(outcome, Err)
             }
         }
     }
@@ -270,7 +270,7 @@ impl State {
     pub fn close(&mut self) -> Vec<Completion> {
         self.is_closed = true;
         self.member = None;
-        self.forwards.clear();
+        drop(self.forwards.take());
         let waiting = self.leases.iter_mut().filter_map(|(ticket, lease)| {
             let waits = lease.stage != Stage::Granted;
             lease.stage = Stage::Granted;
@@ -297,27 +297,26 @@ impl ReplicatedVolume {
                     self.links.send(node, &Packet::Message { volume, envelope });
                 }
                 Output::Store(id, op) => state.asked.push((id, op)),
-                Output::Reply(request, reply) => self.finish_write(state, request, &reply),
+                Output::Reply(request, reply) => self.finish_write(state, request, reply),
             }
         }
     }
 
-    fn finish_write(&self, state: &mut State, request: HostRequest, reply: &HostReply<Contents>) {
-        let Some((write, overwritten)) = state.in_flight.take(|write| write.id == request.0) else {
+    fn finish_write(&self, state: &mut State, request: HostRequest, reply: HostReply) {
+        // Writes are committed in their order, so it stands first.
+        let place = state.in_flight.iter().position(|w| w.id == request.0);
+        let Some(write) = place.and_then(|place| state.in_flight.remove(place)) else {
             return;
         };
-        self.stripes.end(overwritten.range);
-        let mut outcome = outcome(reply);
-        if let Some(copy) = write.copy {
-            outcome = state.outcome_of_copy(copy, write.origin, outcome);
-        }
+        self.stripes.end(write.range);
+        let (code, result) = match reply {
+            HostReply::Written => (AnswerCode::Done, Ok(())),
+            HostReply::Deposed => (AnswerCode::Unknown, Err(Status::Busy)),
+        };
         match write.origin {
-            Origin::Host(id) => state.finish(id, outcome.map_err(|(_, status)| status)),
-            Origin::Node { node, command } => {
-                let code = outcome.map_or_else(|(code, _)| code, |()| AnswerCode::Done);
-                self.answer(node, command, code, None);
-            }
-            Origin::Copy => {}
+            Origin::Host(id) => state.finish(id, result),
+            Origin::Node { node, command } => self.answer(node, command, code, None),
+            Origin::Nobody => {}
         }
     }
 
@@ -350,17 +349,13 @@ fn piece_bytes(body: &Body<Contents>) -> u64 {
     }
 }
 
-/// The result of a write, as the host and a forwarding node get it.
-fn outcome(reply: &HostReply<Contents>) -> Result<(), Failure> {
-    let HostReply::Refused(refusal) = reply else {
-        return Ok(());
-    };
-    Err(match refusal {
+/// Why a write failed, as the host and a forwarding node get it.
+pub(super) fn failure(refusal: Refusal) -> Failure {
+    match refusal {
         Refusal::NotPrimary(_) | Refusal::NotReady | Refusal::Busy => {
             (AnswerCode::NotExecuted, Status::Busy)
         }
         Refusal::InvalidExtent => (AnswerCode::Invalid, Status::Invalid),
         Refusal::NoMemory => (AnswerCode::Full, Status::CapacityExceeded),
-        Refusal::Deposed => (AnswerCode::Unknown, Status::Busy),
-    })
+    }
 }

@@ -6,6 +6,7 @@ use replica::{Contents, LocalTime};
 use super::ReplicatedVolume;
 use super::lease::{Lease, Stage};
 use super::state::State;
+use crate::committed::{copy_shared, end};
 
 impl State {
     pub fn settle(&mut self, ticket: Ticket) -> Result<Settled, Status> {
@@ -34,6 +35,7 @@ impl State {
 
     pub fn release(&mut self, ticket: Ticket) {
         if let Some(lease) = self.leases.remove(&ticket) {
+            self.forwards.remove_fetch(&lease);
             self.parked -= usize::from(lease.stage == Stage::Parked);
             self.fetched_bytes -= lease.fetched_bytes;
         }
@@ -56,11 +58,14 @@ impl State {
         }
     }
 
-    /// Ends the waiting of a parked or fetching command.
+    /// Ends the waiting of a parked or fetching command. Another part of its blocks may have ended
+    /// it before.
     pub fn grant(&mut self, ticket: Ticket, result: Result<(), Status>) {
-        if let Some(lease) = self.leases.get_mut(&ticket) {
+        let lease = self.leases.get_mut(&ticket);
+        if let Some(lease) = lease.filter(|lease| lease.stage.is_before_execution()) {
             self.parked -= usize::from(lease.stage == Stage::Parked);
             lease.stage = Stage::Granted;
+            self.forwards.remove_fetch(lease);
             self.completions.push(Completion { ticket, result });
         }
     }
@@ -81,6 +86,12 @@ impl State {
         }
     }
 
+    /// Whether a command waits for blocks of the primary.
+    pub fn is_fetching(&self, ticket: Ticket) -> bool {
+        let lease = self.leases.get(&ticket);
+        lease.is_some_and(|lease| lease.stage == Stage::Fetching)
+    }
+
     /// Takes blocks of the primary for a command.
     pub fn take_part(&mut self, ticket: Ticket, part: usize, contents: Contents) {
         let Some(lease) = self.leases.get_mut(&ticket) else {
@@ -95,39 +106,22 @@ impl State {
     }
 
     /// Reads blocks that were fetched for a command; the fetch that began last, since each command
-    /// has one that began after it. Returns whether there is one.
+    /// has one that began after it. A command that was admitted while this node served has none, so
+    /// fetches from before that time do not count. Returns whether there is one.
     pub fn read_fetched(&self, extent: Extent, dest: &mut [u8]) -> bool {
         let fetched = self.leases.values().filter(|lease| {
             let covers = |of: &Extent| of.lba <= extent.lba && end(extent) <= end(*of);
-            lease.is_fetched() && lease.extents.iter().any(covers)
+            let is_recent = lease.fetch > self.fetch_floor;
+            is_recent && lease.is_fetched() && lease.extents.iter().any(covers)
         });
         let Some(lease) = fetched.max_by_key(|lease| lease.fetch) else {
             return false;
         };
         for part in &lease.parts {
-            let (from, to) = (
-                part.extent.lba.max(extent.lba).0,
-                end(part.extent).min(end(extent)),
-            );
-            let Some(contents) = part.contents.as_ref().filter(|_| from < to) else {
-                continue;
-            };
-            let shift = contents.block_size().shift();
-            let target = ((from - extent.lba.0) << shift) as usize;
-            let source = ((from - part.extent.lba.0) << shift) as usize;
-            let len = ((to - from) << shift) as usize;
-            match contents.bytes() {
-                Some(bytes) => {
-                    dest[target..target + len].copy_from_slice(&bytes[source..source + len]);
-                }
-                None => dest[target..target + len].fill(0),
+            if let Some(contents) = &part.contents {
+                copy_shared(part.extent, contents, extent, dest);
             }
         }
         true
     }
-}
-
-/// The block after the last.
-fn end(extent: Extent) -> u64 {
-    extent.lba.0 + extent.blocks.0
 }

@@ -41,7 +41,6 @@ fn settings() -> Settings {
         store_timeout: ms(300),
         piece_interval: Duration::from_micros(100),
         writes_max: 128,
-        reads_max: 16,
         pieces_max: 16,
         unsettled_max: 256,
     }

@@ -87,7 +87,7 @@ fn contents(lba: u64, write: u64) -> Vec<u8> {
     words.repeat(4096 / 16)
 }
 
-/// What a host and a test tell each other.
+/// What a host and a test share.
 #[derive(Default)]
 struct Progress {
     is_over: AtomicBool,

@@ -1,6 +1,7 @@
 //! Three nodes over TCP on loopback addresses, which are killed, cut off and return under verified
 //! writes.
 
+mod admitted;
 mod cluster;
 mod load;
 mod security;
@@ -9,7 +10,7 @@ mod strangers;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{JoinHandle, sleep};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use block::{Blocks, Extent, Lba, Op, Status, Unmap};
 use node_link::Role;
@@ -83,8 +84,16 @@ fn a_copy_that_finds_memory_for_a_part_only_fails_and_is_the_same_everywhere() {
             .change(from, || Op::Copy { from, to: Lba(480) });
         assert_eq!(copied, Err(Failed::Status(Status::CapacityExceeded)));
     }
-    let held = cluster.host(0).read(480, 64, PATIENCE).expect("read");
-    assert!(held[..32 * 4096].iter().all(|byte| *byte == 1));
+    // Its effects are seen when every member has them.
+    let since = Instant::now();
+    let held = loop {
+        let held = cluster.host(0).read(480, 64, PATIENCE).expect("read");
+        if held[..32 * 4096].iter().all(|byte| *byte == 1) {
+            break held;
+        }
+        assert!(since.elapsed() < PATIENCE, "the first half is not copied");
+        sleep(Duration::from_millis(5));
+    };
     assert!(held[32 * 4096..].iter().all(|byte| *byte == 0));
     cluster.kill(0);
     let primary = cluster.await_primary(2);

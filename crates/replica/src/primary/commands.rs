@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use block::Extent;
 
-use super::{PrimaryTerm, WaitingRead};
+use super::PrimaryTerm;
 use crate::base::Base;
 use crate::config::Config;
 use crate::ids::{HostRequest, LocalTime};
-use crate::medium::Medium;
-use crate::message::{HostReply, Refusal};
+use crate::medium::{Medium, Unwritten};
+use crate::message::{Overwritten, Refusal};
 
 impl<D: Clone> PrimaryTerm<D> {
     /// Whether no other member can be primary now.
@@ -36,37 +36,14 @@ impl<D: Clone> PrimaryTerm<D> {
         ends.try_fold(LocalTime(Duration::MAX), |first, end| Some(first.min(end?)))
     }
 
-    /// A read, whose extent is allowed. Contents that a failover could take back are held back
-    /// until it no longer can.
-    pub fn handle_read<M: Medium<Data = D>>(
-        &mut self,
-        base: &mut Base<M>,
-        request: HostRequest,
-        extent: Extent,
-    ) -> Result<(), Refusal> {
-        if !self.is_serving() {
-            return Err(Refusal::NotReady);
-        }
-        let mut writes = self.writes.iter().rev();
-        let until = writes.find(|write| write.extent.overlaps(extent));
-        let until = until.map(|write| write.number);
-        if until.is_some() && self.reads.len() >= base.settings.reads_max {
-            return Err(Refusal::Busy);
-        }
-        let data = base.medium.read(extent);
-        match until {
-            None => base.reply(request, HostReply::Read(data)),
-            Some(until) => self.reads.push(WaitingRead {
-                request,
-                until,
-                data,
-            }),
-        }
-        Ok(())
+    /// What the writes in flight have overwritten, in their order.
+    pub fn overwritten(&self) -> impl DoubleEndedIterator<Item = &Overwritten<D>> {
+        let of_hosts = self.writes.iter().filter_map(|write| write.host.as_ref());
+        of_hosts.map(|host| &host.overwritten)
     }
 
     /// A write, whose extent is allowed. It needs no lease: secondaries of a newer configuration
-    /// reject it.
+    /// reject it. It is answered when it is committed, also after [`Refusal::NoMemory`].
     pub fn handle_write<M: Medium<Data = D>>(
         &mut self,
         base: &mut Base<M>,
@@ -78,10 +55,10 @@ impl<D: Clone> PrimaryTerm<D> {
         if !self.is_serving() {
             return Err(Refusal::NotReady);
         }
-        if !self.has_place(base) {
+        if self.places(base) == 0 {
             return Err(Refusal::Busy);
         }
-        self.write(base, now, extent, data, Some(request));
-        Ok(())
+        let written = self.write(base, now, extent, data, Some(request));
+        written.map_err(|Unwritten| Refusal::NoMemory)
     }
 }

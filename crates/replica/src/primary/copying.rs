@@ -1,9 +1,7 @@
 //! What peers are given besides writes: rewritten extents after a failover, and pieces that a
 //! returning member missed.
 
-use std::collections::VecDeque;
-
-use block::{Blocks, Extent, Lba};
+use block::{Extent, Lba};
 
 use super::{Phase, PrimaryTerm, push};
 use crate::base::Base;
@@ -41,13 +39,15 @@ impl<D: Clone> PrimaryTerm<D> {
                 }
             }
         }
-        let pieces = extents.iter().flat_map(|extent| pieces(base, *extent));
+        let pieces = extents
+            .iter()
+            .flat_map(|extent| base.settings.pieces(*extent));
         self.phase = Phase::Rewriting(pieces.collect());
     }
 
     /// Writes what may differ again, as far as queues have place.
     pub(super) fn rewrite<M: Medium<Data = D>>(&mut self, base: &mut Base<M>, now: LocalTime) {
-        while self.has_place(base) {
+        while self.places(base) > 0 {
             let Phase::Rewriting(extents) = &mut self.phase else {
                 return;
             };
@@ -55,7 +55,8 @@ impl<D: Clone> PrimaryTerm<D> {
                 break;
             };
             let data = base.medium.read(extent);
-            self.write(base, now, extent, &data, None);
+            // If the copy has no memory, what it holds is sent, and that is all that matters here.
+            let _ = self.write(base, now, extent, &data, None);
             self.commit(base);
         }
         if let Phase::Rewriting(extents) = &self.phase
@@ -105,7 +106,7 @@ fn next_entry<M: Medium>(
         return None;
     };
     let stream = peer.stream.as_ref()?;
-    let has_place = !stream.is_full(&base.settings) && stream.pieces() < base.settings.pieces_max;
+    let has_place = stream.places(&base.settings) > 0 && stream.pieces() < base.settings.pieces_max;
     if copying.is_end_sent || !has_place || now < copying.next_piece_at {
         return None;
     }
@@ -140,19 +141,4 @@ fn next_entry<M: Medium>(
         below: next,
         complete_through,
     })
-}
-
-/// Cuts `extent` at the boundaries of pieces.
-fn pieces<M: Medium>(base: &Base<M>, extent: Extent) -> VecDeque<Extent> {
-    let end = extent.lba.0 + extent.blocks.0;
-    let mut pieces = VecDeque::new();
-    let mut next = extent.lba;
-    while next.0 < end
-        && let Some(piece) = base.settings.piece_at(next)
-    {
-        let blocks = Blocks(piece.blocks.0.min(end - next.0));
-        pieces.push_back(Extent::new(next, blocks));
-        next = Lba(next.0 + blocks.0);
-    }
-    pieces
 }

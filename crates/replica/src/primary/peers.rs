@@ -61,7 +61,7 @@ impl<D: Clone> PrimaryTerm<D> {
             return;
         };
         peer.heard = now;
-        let Some(acked) = sender.ack(applied) else {
+        let Some(acked) = sender.ack(now, applied) else {
             return;
         };
         peer.progress_at = now;
@@ -71,7 +71,7 @@ impl<D: Clone> PrimaryTerm<D> {
         }
     }
 
-    /// A member tells what it has: a secondary of a new term, or one that wants to return.
+    /// A member reports what it has: a secondary of a new term, or one that wants to return.
     pub fn handle_report(
         &mut self,
         now: LocalTime,

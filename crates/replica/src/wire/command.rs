@@ -148,9 +148,13 @@ impl Command {
         let block_size = check_shift(fields.block_shift)?;
         let extent = fields.extent.check()?;
         let blocks_max = (CONTENTS_BYTES_MAX as u64) >> block_size.shift();
-        let is_short = extent.blocks.0 <= blocks_max;
         let kind = match fields.kind.get() {
-            1 if is_short => CommandKind::Read,
+            1 => {
+                check("command blocks", extent.blocks.0, |blocks| {
+                    blocks <= blocks_max
+                })?;
+                CommandKind::Read
+            }
             2 => {
                 let contents = take_contents(&mut body, block_size, extent, fields.has_bytes)?;
                 CommandKind::Write(contents)

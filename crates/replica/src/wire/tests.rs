@@ -409,6 +409,9 @@ fn fields_with_invalid_values_are_rejected() {
     for (name, place, byte) in cases {
         assert!(changed(name, place, byte).is_err(), "{name} {place} {byte}");
     }
+    let long = changed("command_read", 44, 0xFF);
+    let field = "command blocks";
+    assert!(matches!(long, Err(WireError::Field { field: of, .. }) if of == field));
 }
 
 #[test]

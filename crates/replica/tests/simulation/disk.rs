@@ -13,6 +13,17 @@ pub struct Disk {
     refuses: Rc<Cell<u32>>,
 }
 
+/// Contents of blocks.
+#[derive(Clone, Debug)]
+pub enum Data {
+    Blocks(Vec<u64>),
+    /// The same in all of them: what zeros are in real copies, which may cover more than a piece.
+    Fill {
+        value: u64,
+        blocks: u64,
+    },
+}
+
 impl Disk {
     pub fn empty(blocks: Blocks, refuses: Rc<Cell<u32>>) -> Self {
         Self {
@@ -22,32 +33,46 @@ impl Disk {
     }
 }
 
-impl Medium for Disk {
-    type Data = Vec<u64>;
+impl Data {
+    pub fn values(&self) -> Vec<u64> {
+        match self {
+            Self::Blocks(values) => values.clone(),
+            Self::Fill { value, blocks } => vec![*value; *blocks as usize],
+        }
+    }
+}
 
-    fn read(&self, extent: Extent) -> Vec<u64> {
+impl Medium for Disk {
+    type Data = Data;
+
+    fn read(&self, extent: Extent) -> Data {
         let start = extent.lba.0 as usize;
-        self.blocks[start..start + extent.blocks.0 as usize].to_vec()
+        let blocks = &self.blocks[start..start + extent.blocks.0 as usize];
+        Data::Blocks(blocks.to_vec())
     }
 
-    fn write(&mut self, extent: Extent, data: &Vec<u64>) -> Result<(), Unwritten> {
+    fn write(&mut self, extent: Extent, data: &Data) -> Result<(), Unwritten> {
         let start = extent.lba.0 as usize;
         let refuses = self.refuses.get();
         self.refuses.set(refuses.saturating_sub(1));
+        let values = data.values();
         let written = if refuses > 0 {
-            data.len() / 2
+            values.len() / 2
         } else {
-            data.len()
+            values.len()
         };
-        self.blocks[start..start + written].copy_from_slice(&data[..written]);
+        self.blocks[start..start + written].copy_from_slice(&values[..written]);
         if refuses > 0 { Err(Unwritten) } else { Ok(()) }
     }
 
-    fn blocks(data: &Vec<u64>) -> u64 {
-        data.len() as u64
+    fn blocks(data: &Data) -> u64 {
+        match data {
+            Data::Blocks(values) => values.len() as u64,
+            Data::Fill { blocks, .. } => *blocks,
+        }
     }
 
-    fn needs_memory(_data: &Vec<u64>) -> bool {
-        true
+    fn needs_memory(data: &Data) -> bool {
+        matches!(data, Data::Blocks(_))
     }
 }

@@ -42,7 +42,7 @@ impl Faults {
     }
 
     /// A new fault. Those of a node are for the caller.
-    pub fn strike(&mut self, rng: &mut SmallRng, now: Duration) -> Option<(usize, NodeFault)> {
+    pub fn inject(&mut self, rng: &mut SmallRng, now: Duration) -> Option<(usize, NodeFault)> {
         let node = rng.random_range(0..self.nodes);
         let until = now + ms(rng, 20, 500);
         match rng.random_range(0..11) {

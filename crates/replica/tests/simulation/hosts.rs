@@ -6,7 +6,7 @@ use std::time::Duration;
 use block::{Blocks, Extent, Lba};
 use rand::Rng;
 use rand::rngs::SmallRng;
-use replica::{HostReply, HostRequest, Refusal};
+use replica::HostRequest;
 
 use crate::history::BlockHistory;
 
@@ -14,6 +14,8 @@ use crate::history::BlockHistory;
 const PATIENCE: Duration = Duration::from_millis(700);
 /// The longest command.
 const BLOCKS_MAX: u64 = 4;
+/// The longest write whose contents take no memory.
+const FILL_BLOCKS_MAX: u64 = 14;
 
 /// A command on its way.
 #[derive(Clone, Debug)]
@@ -23,8 +25,19 @@ pub struct Command {
     pub extent: Extent,
     /// `None` for a read.
     pub value: Option<u64>,
+    /// Whether a write is one whose contents take no memory.
+    pub is_fill: bool,
     pub started: u64,
     pub gives_up_at: Duration,
+}
+
+/// What a host gets.
+#[derive(Clone, Debug)]
+pub enum Reply {
+    Read(Vec<u64>),
+    Written,
+    /// The node that the replying one believes to be primary.
+    Failed(Option<u32>),
 }
 
 /// All hosts, and the history of each block.
@@ -54,7 +67,7 @@ impl Hosts {
         self.believes.len()
     }
 
-    /// Begins a command of `host`, unless it waits for one, and tells to which node it is sent.
+    /// Begins a command of `host`, unless it waits for one. Returns the node that it is sent to.
     pub fn begin(
         &mut self,
         rng: &mut SmallRng,
@@ -72,13 +85,17 @@ impl Hosts {
             self.believes[host] = rng.random_range(0..nodes);
         }
         self.last += 1;
-        let blocks = rng.random_range(1..=BLOCKS_MAX);
+        let is_write = rng.random_bool(0.5);
+        let is_fill = is_write && rng.random_bool(0.15);
+        let blocks_max = if is_fill { FILL_BLOCKS_MAX } else { BLOCKS_MAX };
+        let blocks = rng.random_range(1..=blocks_max);
         let lba = rng.random_range(0..=self.blocks.len() as u64 - blocks);
         let command = Command {
             request: HostRequest(self.last),
             host,
             extent: Extent::new(Lba(lba), Blocks(blocks)),
-            value: rng.random_bool(0.5).then_some(self.last),
+            value: is_write.then_some(self.last),
+            is_fill,
             started: step,
             gives_up_at: now + PATIENCE,
         };
@@ -92,30 +109,27 @@ impl Hosts {
     }
 
     /// A reply arrives.
-    pub fn finish(&mut self, request: HostRequest, reply: HostReply<Vec<u64>>, step: u64) {
+    pub fn finish(&mut self, request: HostRequest, reply: Reply, step: u64) {
         let Some(command) = self.commands.remove(&request.0) else {
             return;
         };
         match reply {
-            HostReply::Read(values) => {
+            Reply::Read(values) => {
                 self.reads += 1;
                 assert_eq!(values.len() as u64, command.extent.blocks.0);
                 for (block, value) in self.of(command.extent).zip(values) {
                     block.read(value, command.started, step);
                 }
             }
-            HostReply::Written => {
+            Reply::Written => {
                 self.writes += 1;
                 let value = command.value.expect("the command is a write");
                 for block in self.of(command.extent) {
                     block.end_write(value, step);
                 }
             }
-            HostReply::Refused(Refusal::NotPrimary(Some(primary))) => {
-                self.believes[command.host] = primary.node;
-            }
-            HostReply::Refused(Refusal::InvalidExtent) => panic!("{command:?} is valid"),
-            HostReply::Refused(_) => {}
+            Reply::Failed(None) => {}
+            Reply::Failed(Some(primary)) => self.believes[command.host] = primary,
         }
     }
 

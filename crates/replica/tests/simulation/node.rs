@@ -4,9 +4,11 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use replica::{LocalTime, Member, MemberId, Settings};
+use block::Extent;
+use replica::{LocalTime, Medium as _, Member, MemberId, Refusal, Settings};
 
-use crate::disk::Disk;
+use crate::disk::{Data, Disk};
+use crate::hosts::{Command, Reply};
 
 /// A clock that runs at a rate of its own.
 #[derive(Clone, Copy, Debug)]
@@ -72,8 +74,48 @@ impl Node {
         self.member = Some(member.expect("the settings are valid"));
     }
 
+    /// Executes a command of a host, as crate `node_link` does. Returns the reply, unless it
+    /// follows when a write is committed.
+    pub fn execute(&mut self, now: LocalTime, command: &Command) -> Option<Reply> {
+        let member = self.member.as_mut()?;
+        let (extent, blocks) = (command.extent, command.extent.blocks.0);
+        let Some(value) = command.value else {
+            return Some(match read_committed(member, now, extent) {
+                Some(values) => Reply::Read(values),
+                None => Reply::Failed(member.config().map(|config| config.primary.node)),
+            });
+        };
+        let data = if command.is_fill {
+            Data::Fill { value, blocks }
+        } else {
+            Data::Blocks(vec![value; blocks as usize])
+        };
+        match member.handle_write(now, command.request, extent, &data) {
+            Ok(()) => None,
+            Err(Refusal::NotPrimary(Some(primary))) => Some(Reply::Failed(Some(primary.node))),
+            Err(Refusal::InvalidExtent) => panic!("{command:?} is valid"),
+            Err(_) => Some(Reply::Failed(None)),
+        }
+    }
+
     pub fn serves(&self, now: Duration) -> bool {
         let member = self.member.as_ref();
         member.is_some_and(|member| member.serves_reads(self.clock.read(now)))
     }
+}
+
+/// What is committed; `None` if the member does not serve, or a write in flight has overwritten
+/// more than was kept.
+fn read_committed(member: &Member<Disk>, now: LocalTime, extent: Extent) -> Option<Vec<u64>> {
+    let mut values = member.medium().read(extent).values();
+    for write in member.overwritten().rev() {
+        for (place, value) in values.iter_mut().enumerate() {
+            let lba = extent.lba.0 + place as u64;
+            if (write.extent.lba.0..write.extent.lba.0 + write.extent.blocks.0).contains(&lba) {
+                let old = write.old.as_ref()?.values();
+                *value = old[(lba - write.extent.lba.0) as usize];
+            }
+        }
+    }
+    member.serves_reads(now).then_some(values)
 }

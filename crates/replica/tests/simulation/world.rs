@@ -1,6 +1,6 @@
 //! Nodes, hosts, the store and the network between them, under one seed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use block::Blocks;
@@ -10,8 +10,9 @@ use replica::{
     Config, Envelope, HostReply, HostRequest, MemberId, Output, Settings, StoreOp, StoreRequestId,
 };
 
+use crate::disk::Data;
 use crate::faults::{Faults, NodeFault};
-use crate::hosts::{Command, Hosts};
+use crate::hosts::{Command, Hosts, Reply};
 use crate::node::Node;
 
 const HOSTS: usize = 4;
@@ -56,9 +57,9 @@ pub struct Report {
 
 enum Event {
     Tick(u32),
-    Message(Envelope<Vec<u64>>),
+    Message(Envelope<Data>),
     Command(u32, Command),
-    Reply(HostRequest, HostReply<Vec<u64>>),
+    Reply(HostRequest, Reply),
     Store(MemberId, StoreRequestId, StoreOp),
     StoreReply(MemberId, StoreRequestId, Config),
     Host(usize),
@@ -76,6 +77,9 @@ pub struct World {
     nodes: Vec<Node>,
     store: Config,
     hosts: Hosts,
+    /// Commands that were replied to at once: what becomes of the blocks of a write that failed is
+    /// no reply to a host.
+    replied: BTreeSet<HostRequest>,
     faults: Faults,
     report: Report,
 }
@@ -94,7 +98,6 @@ fn settings() -> Settings {
         store_timeout: ms(20),
         piece_interval: ms(1),
         writes_max: 4,
-        reads_max: 3,
         pieces_max: 2,
         unsettled_max: 8,
     }
@@ -119,6 +122,7 @@ impl World {
             nodes,
             store: Config::first(ids[0], &ids).expect("the configuration is valid"),
             hosts: Hosts::new(HOSTS, settings.blocks),
+            replied: BTreeSet::new(),
             faults: Faults::new(ids.len()),
             report: Report::default(),
             settings,
@@ -165,7 +169,7 @@ impl World {
             Event::Reply(request, reply) => self.hosts.finish(request, reply, self.step),
             Event::Store(from, id, op) => self.execute_in_store(from, id, op),
             Event::Restart(node) => self.nodes[node as usize].start(&self.settings, self.now),
-            Event::Fault => self.strike(),
+            Event::Fault => self.inject(),
             event => self.execute_at_node(event),
         }
     }
@@ -195,13 +199,12 @@ impl World {
         match event {
             Event::Message(message) => member.handle_message(now, message),
             Event::StoreReply(_, id, config) => member.handle_store_reply(now, id, config),
-            Event::Command(_, command) => match command.value {
-                None => member.handle_read(now, command.request, command.extent),
-                Some(value) => {
-                    let data = vec![value; command.extent.blocks.0 as usize];
-                    member.handle_write(now, command.request, command.extent, &data);
+            Event::Command(_, command) => {
+                if let Some(reply) = place.execute(now, &command) {
+                    self.replied.insert(command.request);
+                    self.reply(command.request, reply);
                 }
-            },
+            }
             _ => member.handle_tick(now),
         }
         self.carry_out(node);
@@ -227,11 +230,21 @@ impl World {
                     }
                 }
                 Output::Reply(request, reply) => {
-                    let at = self.now + Duration::from_micros(self.rng.random_range(20..500));
-                    self.schedule(at, Event::Reply(request, reply));
+                    let reply = match reply {
+                        HostReply::Written => Reply::Written,
+                        HostReply::Deposed => Reply::Failed(None),
+                    };
+                    if !self.replied.remove(&request) {
+                        self.reply(request, reply);
+                    }
                 }
             }
         }
+    }
+
+    fn reply(&mut self, request: HostRequest, reply: Reply) {
+        let at = self.now + Duration::from_micros(self.rng.random_range(20..500));
+        self.schedule(at, Event::Reply(request, reply));
     }
 
     fn execute_in_store(&mut self, from: MemberId, id: StoreRequestId, op: StoreOp) {
@@ -281,17 +294,18 @@ impl World {
         }
     }
 
-    fn strike(&mut self) {
+    fn inject(&mut self) {
         if self.now > FAULTS_END {
             self.faults.end();
             for node in &mut self.nodes {
                 node.paused_until = Duration::ZERO;
+                node.refuses.set(0);
             }
             return;
         }
         let next = self.now + Duration::from_millis(self.rng.random_range(10..150));
         self.schedule(next, Event::Fault);
-        let Some((index, fault)) = self.faults.strike(&mut self.rng, self.now) else {
+        let Some((index, fault)) = self.faults.inject(&mut self.rng, self.now) else {
             return;
         };
         match fault {
