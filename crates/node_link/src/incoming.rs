@@ -12,8 +12,8 @@ use replica::wire::{FrameHeader, FrameKind, Hello, Packet, WireError};
 
 use crate::security::Security;
 
-/// The most connections at a time.
-const CONNECTIONS_MAX: usize = 64;
+/// The most connections at a time: one of each other node, those that they replace, and strangers.
+const CONNECTIONS_MAX: usize = 256;
 /// The most of them whose peers have not proved to be nodes: a further one closes an older one.
 const STRANGERS_MAX: usize = 16;
 /// How long a peer may take to prove it.

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use block::{
-    Admission, Extent, Geometry, Intent, Op, OpKind, ReadDest, Settled, Status, Ticket, Volume,
+    Admission, Extent, Geometry, Intent, Lba, Op, OpKind, ReadDest, Settled, Status, Ticket, Volume,
 };
 use memory::Store;
 use replica::{Config, Contents, Envelope, Epoch, LocalTime, MemberId, StoreOp};
@@ -62,6 +62,9 @@ pub struct VolumeStatus {
     pub complete_through: Option<Epoch>,
     /// Bytes of pieces that this node has sent to returning members.
     pub copied_bytes: u64,
+    /// At the primary: the members that are brought up to date, and the first block that was not
+    /// looked at for each.
+    pub copies: Vec<(MemberId, Lba)>,
 }
 
 /// A volume whose blocks are in the memory of several nodes.
@@ -133,6 +136,12 @@ impl ReplicatedVolume {
         self.store
             .as_ref()
             .map_or(0, |store| store.allocated_bytes())
+    }
+
+    /// Takes a configuration that the agreement has, so that this node need not ask for it. A
+    /// member asks when it has to know.
+    pub(crate) fn see(&self, config: Config) {
+        self.drive(|_, state, _| state.see(config));
     }
 
     pub(crate) fn handle_tick(&self) {
@@ -231,7 +240,7 @@ impl ReplicatedVolume {
             let this = Weak::clone(&self.this);
             let answer = move |config: Config| {
                 if let Some(volume) = this.upgrade() {
-                    volume.drive(|_, state, _| state.see(config));
+                    volume.see(config);
                 }
             };
             let read = StoreOp::Read;
@@ -380,6 +389,9 @@ impl ReplicatedVolume {
     const WRITE_PATIENCE: Duration = Duration::from_secs(3);
     /// After which time a read is sent again.
     const READ_PATIENCE: Duration = Duration::from_millis(500);
+    /// Without a copy: how often the configuration is read that was seen before. It is told of
+    /// changes.
+    const WATCH_INTERVAL: Duration = Duration::from_secs(5);
     /// How long a command waits for a primary.
     const PARKED_MAX: Duration = Duration::from_secs(20);
 }
