@@ -308,17 +308,24 @@ fn silent(shared: &SharedNode, plan: &Plan, error: &str) -> Fault {
     Fault::EtcdSilent { last, ports }
 }
 
-/// Makes every machine forget the cluster, as far as they answer.
+/// Makes every machine forget the cluster, as far as they answer, all at once.
 async fn forget_all(shared: &SharedNode, plan: &Plan) {
-    for (address, _) in &plan.addresses {
-        let forgotten = if *address == shared.own.address {
-            forget(shared, plan.id).await
-        } else {
-            let request = Forget { id: plan.id };
-            let asked: Result<Nothing, _> =
-                ask(&shared.link, *address, FORGET, &request, ASK_LIMIT).await;
-            asked.map(drop).map_err(Fault::from)
-        };
+    let id = plan.id;
+    let mut asked = JoinSet::new();
+    for (address, _) in plan.addresses.iter().copied() {
+        let shared = shared.clone();
+        asked.spawn(async move {
+            let forgotten = if address == shared.own.address {
+                forget(&shared, id).await
+            } else {
+                let answer = ask(&shared.link, address, FORGET, &Forget { id }, ASK_LIMIT).await;
+                answer.map(|Nothing {}| ()).map_err(Fault::from)
+            };
+            (address, forgotten)
+        });
+    }
+    while let Some(done) = asked.join_next().await {
+        let (address, forgotten) = done.expect("asking does not panic");
         if let Err(error) = forgotten {
             tracing::warn!(%address, %error, "a machine did not forget a cluster that was not made; run `ramport cluster leave` there");
         }
