@@ -1,6 +1,9 @@
 //! Admits a node to the cluster.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
+use tokio::time::{Instant, sleep};
 
 use control::{NodeRole, PemIdentity};
 
@@ -8,7 +11,7 @@ use super::messages::Offer;
 use super::shared::{Active, SharedNode};
 use super::view;
 use crate::certificates::{Authority, Subject};
-use crate::etcd::{Txn, TxnOutcome};
+use crate::etcd::{Member, Txn, TxnOutcome};
 use crate::etcd_program::{client_url, peer_url};
 use crate::fault::Fault;
 use crate::keys::{ClusterRecord, Keys, record, value};
@@ -16,6 +19,11 @@ use crate::membership::{EtcdRun, EtcdUse, Membership, NodeRecord};
 
 /// Nodes run so many etcds before a further one only makes changes slower.
 const ETCDS_WANTED: usize = 3;
+
+/// How long another node's etcd may take to get its vote. Then the node runs none.
+const LEARNER_LIMIT: Duration = Duration::from_secs(15);
+/// Between two looks.
+const RETRY: Duration = Duration::from_millis(100);
 
 /// A node that wants to be admitted.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -100,7 +108,7 @@ async fn enlist(active: &Active, offer: &Offer) -> Result<NodeRecord, Fault> {
 /// How the node uses the etcd of the nodes: it runs another one if there are few.
 async fn etcd_for(active: &Active, node: &NodeRecord, has_etcd: bool) -> Result<EtcdUse, Fault> {
     let own = peer_url(node.address);
-    let mut members = active.etcd.members().await?;
+    let mut members = members_without_learner(active, &own).await?;
     let former = members
         .iter()
         .position(|member| member.peer_urls.contains(&own));
@@ -113,7 +121,8 @@ async fn etcd_for(active: &Active, node: &NodeRecord, has_etcd: bool) -> Result<
     let endpoints = voters
         .flat_map(|member| member.client_urls.clone())
         .collect();
-    let runs = if has_etcd && members.len() < ETCDS_WANTED {
+    let has_learner = members.iter().any(|member| member.is_learner);
+    let runs = if has_etcd && members.len() < ETCDS_WANTED && !has_learner {
         active.etcd.add_learner(own.clone()).await?;
         let others = members.iter().flat_map(|member| {
             let urls = member.peer_urls.iter();
@@ -128,6 +137,21 @@ async fn etcd_for(active: &Active, node: &NodeRecord, has_etcd: bool) -> Result<
         None
     };
     Ok(EtcdUse::Own { endpoints, runs })
+}
+
+/// The members of etcd, once none of them but `own` waits for its vote: etcd takes one at a time.
+/// After [`LEARNER_LIMIT`], as they are then.
+async fn members_without_learner(active: &Active, own: &str) -> Result<Vec<Member>, Fault> {
+    let begin = Instant::now();
+    loop {
+        let members = active.etcd.members().await?;
+        let waits =
+            |member: &Member| member.is_learner && !member.peer_urls.iter().any(|url| url == own);
+        if !members.iter().any(waits) || begin.elapsed() >= LEARNER_LIMIT {
+            return Ok(members);
+        }
+        sleep(RETRY).await;
+    }
 }
 
 /// Takes this node's etcd out of the cluster's.
