@@ -1,4 +1,4 @@
-use volume::{Provision, VolumeKind};
+use volume::{Placement, Provision, VolumeKind};
 
 use super::*;
 
@@ -88,6 +88,31 @@ fn the_kind_of_a_volume_is_one_of_its_fields_and_defaults_to_ram() {
 }
 
 #[test]
+fn where_copies_of_a_volume_are_is_absent_or_complete() {
+    let replicated = |placement| {
+        KindFields(VolumeKind::Replicated {
+            copies: 2,
+            placement,
+        })
+    };
+    let placed = replicated(Some(Placement {
+        volume: 0x1F,
+        nodes: vec![3, 1],
+    }));
+    for (text, expected) in [
+        (r#"{"kind":"replicated","copies":2}"#, replicated(None)),
+        (
+            r#"{"kind":"replicated","copies":2,"replica":"000000000000001f","nodes":[3,1]}"#,
+            placed,
+        ),
+    ] {
+        let read: KindFields = serde_json::from_str(text).expect("fine");
+        assert_eq!(read, expected);
+        assert_eq!(serde_json::to_string(&read).expect("serialises"), text);
+    }
+}
+
+#[test]
 fn fields_that_do_not_fit_the_kind_of_a_volume_are_refused() {
     for (fields, hint) in [
         (
@@ -103,6 +128,16 @@ fn fields_that_do_not_fit_the_kind_of_a_volume_are_refused() {
         (
             "provisioning = \"fat\"",
             "provisioning \"fat\" is unknown; write thin or thick",
+        ),
+        ("kind = \"replicated\"", "copies = 2"),
+        ("copies = 2", "set kind = \"replicated\""),
+        (
+            "kind = \"replicated\"\ncopies = 2\nnodes = [1, 2]",
+            "leave both out",
+        ),
+        (
+            "kind = \"replicated\"\ncopies = 2\nreplica = \"+00000000000001f\"\nnodes = [1, 2]",
+            "16 hexadecimal digits",
         ),
         ("kind = \"remote\"", "needs the URLs of its disk"),
         ("urls = [\"nvme+tcp://h/nqn.x:y\"]", "set kind = \"remote\""),
