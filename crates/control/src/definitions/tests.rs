@@ -110,6 +110,21 @@ fn where_copies_of_a_volume_are_is_absent_or_complete() {
         assert_eq!(read, expected);
         assert_eq!(serde_json::to_string(&read).expect("serialises"), text);
     }
+    for (fields, hint) in [
+        ("kind = \"replicated\"", "copies = 2"),
+        ("copies = 2", "set kind = \"replicated\""),
+        (
+            "kind = \"replicated\"\ncopies = 2\nnodes = [1, 2]",
+            "leave both out",
+        ),
+        (
+            "kind = \"replicated\"\ncopies = 2\nreplica = \"+00000000000001f\"\nnodes = [1, 2]",
+            "16 hexadecimal digits",
+        ),
+    ] {
+        let error = fault(&format!("[volumes.a]\nsize = \"1G\"\n{fields}"));
+        assert!(error.contains(hint), "{error}");
+    }
 }
 
 #[test]
@@ -128,16 +143,6 @@ fn fields_that_do_not_fit_the_kind_of_a_volume_are_refused() {
         (
             "provisioning = \"fat\"",
             "provisioning \"fat\" is unknown; write thin or thick",
-        ),
-        ("kind = \"replicated\"", "copies = 2"),
-        ("copies = 2", "set kind = \"replicated\""),
-        (
-            "kind = \"replicated\"\ncopies = 2\nnodes = [1, 2]",
-            "leave both out",
-        ),
-        (
-            "kind = \"replicated\"\ncopies = 2\nreplica = \"+00000000000001f\"\nnodes = [1, 2]",
-            "16 hexadecimal digits",
         ),
         ("kind = \"remote\"", "needs the URLs of its disk"),
         ("urls = [\"nvme+tcp://h/nqn.x:y\"]", "set kind = \"remote\""),
