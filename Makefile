@@ -1,5 +1,5 @@
-# ramport: `make run` serves a RAM disk and measures it; `make test` runs all checks; `make test-adapters` repeats the RDMA suites
-# with adapters; `make test-long` runs the long variants.
+# ramport: `make run` serves a RAM disk and measures it; `make cluster` shows a cluster that loses nodes; `make test` runs all checks;
+# `make test-adapters` repeats the RDMA suites with adapters; `make test-long` runs the long variants.
 
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -7,11 +7,15 @@ CARGO ?= cargo
 BINARY = target/release/ramport
 STATIC_PROFILE ?= release
 
-.PHONY: run build test test-adapters test-long install uninstall deb tarball oci clean
+.PHONY: run cluster build test test-adapters test-long install uninstall deb tarball oci clean
 
 # A RAM disk on loopback: checked, measured, then served until Ctrl-C.
 run: build
 	$(BINARY) demo
+
+# Three daemons on loopback addresses with a volume of two copies: nodes are killed in turn, and what was written is verified.
+cluster: build
+	scripts/cluster.sh $(BINARY)
 
 build:
 	@scripts/deps.sh build

@@ -1,4 +1,4 @@
-//! The etcd that a node runs.
+//! The etcd that a node runs, and the ports of a node.
 
 use std::net::SocketAddr;
 
@@ -10,8 +10,10 @@ use crate::url::EtcdUrl;
 const CLIENT_PORT_OFFSET: u16 = 1;
 /// From the node's port to that of etcd's members.
 const PEER_PORT_OFFSET: u16 = 2;
+/// From the node's port to that where other nodes bring writes and reads of volumes.
+const LINK_PORT_OFFSET: u16 = 3;
 /// The highest port of a node.
-pub(crate) const NODE_PORT_MAX: u16 = u16::MAX - PEER_PORT_OFFSET;
+pub(crate) const NODE_PORT_MAX: u16 = u16::MAX - LINK_PORT_OFFSET;
 /// Where etcd keeps its data, in the node's folder.
 const DATA: &str = "etcd";
 /// The most that etcd keeps: 2 GiB, its own default, stated because a full store stops changes.
@@ -23,6 +25,11 @@ pub(crate) fn client_url(address: SocketAddr) -> EtcdUrl {
         address.ip().to_string(),
         address.port() + CLIENT_PORT_OFFSET,
     )
+}
+
+/// Where other nodes bring writes and reads of volumes to the node at `address`.
+pub(crate) fn link_address(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip(), address.port() + LINK_PORT_OFFSET)
 }
 
 /// Where other members reach it.

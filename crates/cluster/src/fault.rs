@@ -1,14 +1,16 @@
 //! Why the cluster did not do what was asked.
 
+use std::io;
 use std::net::SocketAddr;
 
-use control::{ClusterFault, ErrorKind};
+use control::{ClusterFault, DefinitionFault, EngineError, ErrorKind, VolumeName};
 
 use crate::certificates::CertificateFault;
 use crate::etcd::EtcdError;
 use crate::link::LinkError;
 use crate::membership::FolderError;
 use crate::name::{Name, NameFault};
+use crate::placement::PlacementError;
 use crate::url::EtcdUrlFault;
 
 /// Why the cluster did not do what was asked.
@@ -90,12 +92,38 @@ pub(crate) enum Fault {
     EndNeedsForce { cluster: Name, name: Name },
     #[error("the cluster {cluster} is established; `ramport cluster leave` makes a node leave it")]
     Established { cluster: Name },
+    #[error(
+        "volume {name} exists, in the cluster or on this machine; `ramport volume ls` lists all volumes"
+    )]
+    VolumeExists { name: VolumeName },
+    #[error("volume {name} would be removed from all nodes of the cluster, with what it holds")]
+    RemoveNeedsForce { name: VolumeName },
+    #[error("`replica` and `nodes` of volume {name} are chosen by the cluster; leave them out")]
+    PlacedAlready { name: VolumeName },
+    #[error("cannot place volume {name}: {reason}")]
+    Placement {
+        name: VolumeName,
+        reason: PlacementError,
+    },
+    #[error(transparent)]
+    Definition(#[from] DefinitionFault),
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    #[error("cannot listen on {address} for traffic of volumes: {source}; free that port")]
+    Listen {
+        address: SocketAddr,
+        source: io::Error,
+    },
+    #[error("cannot keep copies of volumes: {0}")]
+    Copies(#[from] node_link::NodeError),
+    #[error("cannot use the node's certificate between nodes: {0}")]
+    Credentials(#[from] node_link::CredentialsError),
     #[error(transparent)]
     Certificate(#[from] CertificateFault),
     #[error(transparent)]
     Folder(#[from] FolderError),
-    #[error(transparent)]
-    Link(#[from] LinkError),
     #[error(transparent)]
     Etcd(#[from] EtcdError),
     #[error("what etcd has for {key} is not understood; use the same version on all machines")]
@@ -106,6 +134,11 @@ impl From<Fault> for ClusterFault {
     fn from(fault: Fault) -> Self {
         let kind = match &fault {
             Fault::NoCluster => ErrorKind::NotFound,
+            Fault::Engine(error) => error.kind(),
+            Fault::Placement {
+                reason: PlacementError::Room { .. },
+                ..
+            } => ErrorKind::Exhausted,
             Fault::Address { .. }
             | Fault::Name(_)
             | Fault::EtcdUrl(_)
@@ -114,6 +147,8 @@ impl From<Fault> for ClusterFault {
             | Fault::NotAmongNodes { .. }
             | Fault::OtherAddress { .. }
             | Fault::WitnessWithoutEtcd
+            | Fault::PlacedAlready { .. }
+            | Fault::Definition(_)
             | Fault::Certificate(_) => ErrorKind::Invalid,
             Fault::Member { .. }
             | Fault::Busy
@@ -126,6 +161,9 @@ impl From<Fault> for ClusterFault {
             | Fault::LeaveNeedsForce { .. }
             | Fault::EndNeedsForce { .. }
             | Fault::Established { .. }
+            | Fault::VolumeExists { .. }
+            | Fault::RemoveNeedsForce { .. }
+            | Fault::Placement { .. }
             | Fault::Link(LinkError::Refused { .. }) => ErrorKind::Conflict,
             Fault::EtcdSilent { .. }
             | Fault::CreationUnknown { .. }
@@ -133,11 +171,16 @@ impl From<Fault> for ClusterFault {
             | Fault::Folder(_)
             | Fault::Link(_)
             | Fault::Etcd(_)
+            | Fault::Copies(_)
+            | Fault::Listen { .. }
+            | Fault::Credentials(_)
             | Fault::Damaged { .. } => ErrorKind::Unavailable,
         };
         let needs_force = matches!(
             fault,
-            Fault::LeaveNeedsForce { .. } | Fault::EndNeedsForce { .. }
+            Fault::LeaveNeedsForce { .. }
+                | Fault::EndNeedsForce { .. }
+                | Fault::RemoveNeedsForce { .. }
         );
         Self {
             kind,

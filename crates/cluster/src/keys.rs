@@ -1,5 +1,7 @@
 //! The keys of a cluster in etcd, and their values.
 
+use control::VolumeName;
+use node_link::VolumeId;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -12,6 +14,15 @@ use crate::name::Name;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Keys<'a> {
     cluster: &'a Name,
+}
+
+/// That a node is up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct AliveRecord {
+    pub(crate) number: u32,
+    /// What distinguishes this start of the node from others; absent if it holds no copies of
+    /// volumes.
+    pub(crate) incarnation: Option<u64>,
 }
 
 /// That a cluster exists.
@@ -51,6 +62,31 @@ impl<'a> Keys<'a> {
     /// lease of their node.
     pub(crate) fn alive(self) -> String {
         format!("{}alive/", self.all())
+    }
+
+    /// What the keys of volumes begin with; the rest is the name. A value is a definition.
+    pub(crate) fn volumes(self) -> String {
+        format!("{}volumes/", self.all())
+    }
+
+    pub(crate) fn volume(self, name: &VolumeName) -> String {
+        format!("{}{name}", self.volumes())
+    }
+
+    /// What the keys of configurations begin with; the rest is the volume's number in hexadecimal.
+    /// A value is what [`replica::wire::encode_config`] makes.
+    pub(crate) fn configs(self) -> String {
+        format!("{}configs/", self.all())
+    }
+
+    pub(crate) fn config(self, id: VolumeId) -> String {
+        format!("{}{:016x}", self.configs(), id.0)
+    }
+
+    /// Written by each change of the volumes, so that none is placed on what another one has
+    /// taken.
+    pub(crate) fn pool(self) -> String {
+        format!("{}pool", self.all())
     }
 
     pub(crate) fn alive_node(self, name: &Name) -> String {

@@ -2,10 +2,12 @@
 //!
 //! Nothing here is on the path of a byte. etcd keeps what the nodes agree on; this crate starts it,
 //! is its client, and shows there that this machine is up. It answers crate `control`'s requests
-//! about the cluster. It knows neither protocols nor how a volume keeps its bytes.
+//! about the cluster, places replicated volumes, and opens this machine's part in them, which crate
+//! `node_link` serves. It knows neither protocols nor how a volume keeps its bytes.
 
 #![forbid(unsafe_code)]
 
+mod agreement;
 mod certificates;
 mod client_tls;
 mod connection;

@@ -5,10 +5,12 @@ mod admit;
 mod create;
 mod join;
 mod messages;
+mod place;
 mod presence;
 mod routes;
 mod shared;
 mod view;
+mod volumes;
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,8 +20,10 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use control::{
-    ClusterControl, ClusterFault, ClusterView, ErrorKind, Force, JoinCluster, NewCluster, Token,
+    ClusterControl, ClusterFault, ClusterView, Engine, ErrorKind, Force, JoinCluster, NewCluster,
+    Token, Volume, VolumeName,
 };
+use node_link::Replicas;
 use rustls::ServerConfig;
 use tokio::process::Command;
 use tokio::runtime::Handle;
@@ -34,13 +38,12 @@ use crate::membership::{FolderError, Membership, NodeFolder};
 use crate::name::Name;
 use shared::{Own, Shared, SharedNode};
 
-/// The port of nodes; etcd has the two after it.
+/// The port of nodes; etcd has the two after it, and traffic of replicated volumes the third.
 pub const PORT_DEFAULT: u16 = 7450;
 /// How long `etcd --version` may take.
 const VERSION_LIMIT: Duration = Duration::from_secs(5);
 
 /// How a machine takes part in clusters.
-#[derive(Debug)]
 pub struct NodeConfig {
     /// Where other machines reach it.
     pub address: SocketAddr,
@@ -56,6 +59,10 @@ pub struct NodeConfig {
     pub memory_bytes: u64,
     /// The program etcd.
     pub etcd: String,
+    /// What has the volumes of this machine.
+    pub engine: Engine,
+    /// The copies of replicated volumes, as `engine` uses them.
+    pub replicas: Arc<Replicas>,
 }
 
 /// Why the machine cannot take part in clusters.
@@ -145,7 +152,8 @@ impl Node {
             memory_bytes: config.memory_bytes,
             etcd: config.etcd,
         };
-        let shared = Arc::new(Shared::new(own, folder, link));
+        let volumes = (config.engine, config.replicas);
+        let shared = Arc::new(Shared::new(own, folder, link, volumes));
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build();
@@ -195,8 +203,9 @@ async fn run(
 ) -> Result<(), Fault> {
     let listener = tokio::net::TcpListener::from_std(listener).expect("a socket of this runtime");
     let serve = tokio::spawn(link::serve(listener, tls, routes::router(shared.clone())));
-    if let Some(membership) = membership {
-        begin(&shared, membership)?;
+    match membership {
+        Some(membership) => begin(&shared, membership)?,
+        None => volumes::forget(&shared).await,
     }
     // The sender is dropped to stop the node.
     let _ = stopped.await;
@@ -221,7 +230,12 @@ fn enter(shared: &SharedNode, membership: Membership) -> Result<(), Fault> {
 }
 
 fn begin(shared: &SharedNode, membership: Membership) -> Result<(), Fault> {
-    shared.begin(membership, |active| presence::start(shared, active))
+    shared.begin(membership, |active| {
+        let volumes = volumes::start(shared, active);
+        let mut tasks = presence::start(shared, active);
+        tasks.extend(volumes);
+        tasks
+    })
 }
 
 /// Forgets a cluster that was not made after all.
@@ -299,5 +313,15 @@ impl ClusterControl for Control {
     fn leave(&self, force: Force) -> Result<(), ClusterFault> {
         let shared = self.shared.clone();
         self.wait(async move { join::leave(&shared, force).await })
+    }
+
+    fn create_volume(&self, name: VolumeName, volume: Volume) -> Result<(), ClusterFault> {
+        let shared = self.shared.clone();
+        self.wait(async move { place::create(&shared, name, volume).await })
+    }
+
+    fn remove_volume(&self, name: VolumeName, force: Force) -> Result<(), ClusterFault> {
+        let shared = self.shared.clone();
+        self.wait(async move { place::remove(&shared, name, force).await })
     }
 }

@@ -9,6 +9,8 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
+use volume::VolumeSpec;
+
 /// A node that may hold copies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolNode {
@@ -106,7 +108,7 @@ pub enum LossCover {
 }
 
 /// The most copies of a volume.
-pub const COPIES_MAX: usize = 3;
+pub const COPIES_MAX: usize = VolumeSpec::COPIES_MAX as usize;
 
 /// The nodes and what is placed on them.
 #[derive(Clone, Debug)]
@@ -245,6 +247,13 @@ impl Pool {
             copies,
             largest_bytes: free[copies - 1],
         }
+    }
+
+    /// Adds a volume that has its place.
+    pub fn insert(&mut self, volume: u64, placed: Placed) {
+        self.loads
+            .add(&placed.nodes, self.charge_bytes(&placed.wish));
+        self.placed.insert(volume, placed);
     }
 
     /// Removes a volume. Returns what it was.

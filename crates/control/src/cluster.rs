@@ -2,8 +2,10 @@
 //! answers.
 
 use serde::{Deserialize, Serialize};
-use server::ErrorKind;
+use server::{ErrorKind, Force, VolumeName};
 use utoipa::ToSchema;
+
+use crate::definitions::Volume;
 
 /// The cluster's end of the routes. Its methods may wait, for seconds and longer.
 pub trait ClusterControl: Send + Sync {
@@ -14,7 +16,11 @@ pub trait ClusterControl: Send + Sync {
     /// Makes this machine a node of a cluster that another machine belongs to.
     fn join(&self, request: JoinCluster) -> Result<ClusterView, ClusterFault>;
     /// Makes this machine leave its cluster, which ends with its last node.
-    fn leave(&self, force: server::Force) -> Result<(), ClusterFault>;
+    fn leave(&self, force: Force) -> Result<(), ClusterFault>;
+    /// Creates a replicated volume on nodes of the cluster, and waits until this machine has it.
+    fn create_volume(&self, name: VolumeName, volume: Volume) -> Result<(), ClusterFault>;
+    /// Removes a replicated volume from all nodes, and waits until this machine has it no more.
+    fn remove_volume(&self, name: VolumeName, force: Force) -> Result<(), ClusterFault>;
 }
 
 /// Why the cluster did not do what was asked.

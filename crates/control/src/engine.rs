@@ -21,6 +21,8 @@ mod nfs_views;
 mod portals;
 mod rdma;
 mod remote;
+mod replicated;
+mod replication_view;
 mod restore;
 mod save_states;
 mod saver;
@@ -66,6 +68,7 @@ pub use portals::{IfClosed, PortalPatch};
 pub use rdma::{RdmaProvider, RdmaSegmentation, RdmaStatisticsView};
 pub use remote::PathView;
 pub(crate) use remote::RemoteWatch;
+pub use replication_view::{CopyState, ReplicaView, ReplicationView};
 pub use restore::RestoreError;
 pub use saves::{
     DamageView, DamagedRange, LastSaveView, RestoreRequest, RestoredView, SaveRequest, SaveView,

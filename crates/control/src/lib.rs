@@ -46,23 +46,26 @@ pub use definitions::{
 };
 pub use engine::{
     AttachmentView, BrpSessionView, CacheFigures, CacheView, CapacityView, ChapView,
-    ClientNameView, Comparison, Contents, CopyView, DamageView, DamagedRange, DhChapView, Engine,
-    EngineError, Figures, HostView, IfClosed, IscsiConnectionView, IscsiSessionView, IscsiState,
-    KindView, LastSaveView, LostContents, MemberState, MemberView, MirrorView, NamespaceView,
-    NewCopy, NewSnapshots, NfsClientView, NfsSessionView, OpenError, PathView, PortalFigures,
-    PortalPatch, PortalState, PortalView, RangeView, RdmaProvider, RdmaSegmentation,
-    RdmaStatisticsView, ReferralView, RestoreError, RestoreRequest, RestoredView, SaveRequest,
-    SaveView, SavedView, ScrubView, SessionFigures, SessionView, SharePatch, ShareView, Starting,
-    StatisticsView, StatusView, TargetAccess, TargetView, Task, ThreadFigures, TlsView,
-    TopInterval, TopIntervalFault, TopView, VolumeFigures, VolumePatch, VolumeState, VolumeView,
+    ClientNameView, Comparison, Contents, CopyState, CopyView, DamageView, DamagedRange,
+    DhChapView, Engine, EngineError, Figures, HostView, IfClosed, IscsiConnectionView,
+    IscsiSessionView, IscsiState, KindView, LastSaveView, LostContents, MemberState, MemberView,
+    MirrorView, NamespaceView, NewCopy, NewSnapshots, NfsClientView, NfsSessionView, OpenError,
+    PathView, PortalFigures, PortalPatch, PortalState, PortalView, RangeView, RdmaProvider,
+    RdmaSegmentation, RdmaStatisticsView, ReferralView, ReplicaView, ReplicationView, RestoreError,
+    RestoreRequest, RestoredView, SaveRequest, SaveView, SavedView, ScrubView, SessionFigures,
+    SessionView, SharePatch, ShareView, Starting, StatisticsView, StatusView, TargetAccess,
+    TargetView, Task, ThreadFigures, TlsView, TopInterval, TopIntervalFault, TopView,
+    VolumeFigures, VolumePatch, VolumeState, VolumeView,
 };
 pub use plan::PlanError;
 pub use readable::readable;
 pub use secret_file::is_exposed;
 pub use server::{
     CopyFailure, CopyPlace, DhChapHash, DhChapSecret, DhGroupPolicy, ErrorKind, Force, RemoteError,
-    TlsKey, TlsPolicy, TlsSuite, check_url, copy_outside, replace_private,
+    TlsKey, TlsPolicy, TlsSuite, VolumeName, check_url, copy_outside, replace_private,
 };
 pub use store::StoreError;
 pub use text::{Period, Portal, PortalFault, Size, Text, TextFault, Written, parse};
-pub use volume::{ByteSize, CacheModeName, CacheSettings, Damage, Provision, VolumeKind};
+pub use volume::{
+    ByteSize, CacheModeName, CacheSettings, Damage, Placement, Provision, VolumeKind,
+};

@@ -351,6 +351,9 @@ pub enum PlanError {
         "volume {0} is a cache, which cannot shrink; remove it, resize the volume behind it, and create it again"
     )]
     CacheShrinks(VolumeName),
+    /// All nodes have it in this size.
+    #[error("volume {0} is replicated, and cannot be resized; remove it and create it again")]
+    ReplicatedSize(VolumeName),
     /// The volume that holds another relies on its size.
     #[error(
         "volume {volume} is a member of {holder}, and cannot be resized; remove {holder} first, or grow {holder} if it is a cache, which grows both"
@@ -609,6 +612,7 @@ fn check_unchangeable(name: &VolumeName, from: &Volume, to: &Volume) -> Result<(
     match to.kind.0 {
         VolumeKind::Cache { .. } if to.size > from.size => return Ok(()),
         VolumeKind::Cache { .. } => return Err(PlanError::CacheShrinks(name.clone())),
+        VolumeKind::Replicated { .. } => return Err(PlanError::ReplicatedSize(name.clone())),
         _ if from.kind.0.holds_members() => {
             return Err(PlanError::SizeOfMembers(name.clone()));
         }

@@ -10,10 +10,11 @@
 //! ```
 //!
 //! A [`Node`] has the connections and the threads; a [`ReplicatedVolume`] is a [`block::Volume`].
-//! Which members a volume has is agreed on by an [`Agreement`].
+//! Which members a volume has is agreed on by an [`Agreement`]. [`Replicas`] are the volumes of a
+//! node as the server has them, also before the node runs.
 //!
-//! This crate must not know protocols of hosts, definitions of volumes, etcd, or how certificates
-//! are made.
+//! This crate must not know protocols of hosts, names of volumes, etcd, or how certificates are
+//! made.
 
 #![forbid(unsafe_code)]
 
@@ -26,11 +27,16 @@ mod medium;
 mod node;
 mod options;
 mod outbox;
+mod replica_volume;
+mod replicas;
 mod security;
+mod settings;
 mod volume;
 
 pub use agreement::{Agreement, Answer, MemoryAgreement, VolumeId};
 pub use node::Node;
 pub use options::{NodeError, NodeOptions, VolumeOptions};
+pub use replica_volume::attach;
+pub use replicas::Replicas;
 pub use security::{Credentials, CredentialsError, Security, node_name};
 pub use volume::{ReplicatedVolume, Role, VolumeStatus};

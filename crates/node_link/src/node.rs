@@ -78,6 +78,16 @@ impl Node {
         Ok(node)
     }
 
+    /// Its number.
+    pub fn number(&self) -> u32 {
+        self.shared.links.node
+    }
+
+    /// What distinguishes this start of the node from others.
+    pub fn incarnation(&self) -> u64 {
+        self.shared.incarnation
+    }
+
     /// Where other nodes connect to.
     pub fn listening(&self) -> SocketAddr {
         self.listening

@@ -64,6 +64,12 @@ pub enum NodeError {
     /// The volume is there.
     #[error("the node has this replicated volume already")]
     Exists,
+    /// The cluster has not placed its copies, or it is of another kind.
+    #[error("where the copies of a replicated volume are is not known")]
+    NotPlaced,
+    /// There is no node.
+    #[error("this machine's node does not run")]
+    NotRunning,
     /// The copy's identity names another node.
     #[error("the copy's identity names node {given} instead of {node}")]
     OtherNode {

@@ -18,8 +18,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
 use block::{
-    Admission, ByteRange, Extent, Geometry, Intent, Op, OpKind, ReadDest, Settled, Status, Ticket,
-    Volume,
+    Admission, ByteRange, Extent, Geometry, Intent, Lba, Op, OpKind, ReadDest, Settled, Status,
+    Ticket, Volume,
 };
 use memory::Store;
 use replica::{Config, Contents, Envelope, Epoch, LocalTime, MemberId, StoreOp};
@@ -64,6 +64,9 @@ pub struct VolumeStatus {
     pub complete_through: Option<Epoch>,
     /// Bytes of pieces that this node has sent to returning members.
     pub copied_bytes: u64,
+    /// At the primary: the members that are brought up to date, and the first block that was not
+    /// looked at for each.
+    pub copies: Vec<(MemberId, Lba)>,
 }
 
 /// A volume whose blocks are in the memory of several nodes.
@@ -138,6 +141,12 @@ impl ReplicatedVolume {
         self.store
             .as_ref()
             .map_or(0, |store| store.allocated_bytes())
+    }
+
+    /// Takes a configuration that the agreement has, so that this node need not ask for it. A
+    /// member asks when it has to know.
+    pub(crate) fn see(&self, config: Config) {
+        self.drive(|_, state, _| state.see(config));
     }
 
     /// Does what is due, unless another thread has the lock: the clock has other volumes to look
@@ -260,7 +269,7 @@ impl ReplicatedVolume {
             let this = Weak::clone(&self.this);
             let answer = move |config: Config| {
                 if let Some(volume) = this.upgrade() {
-                    volume.drive(|_, state, _| state.see(config));
+                    volume.see(config);
                 }
             };
             let read = StoreOp::Read;
@@ -409,6 +418,9 @@ impl ReplicatedVolume {
     const READ_PATIENCE: Duration = Duration::from_millis(500);
     /// How many ticks in a row are skipped because the lock is taken.
     const TICKS_SKIPPED_MAX: u32 = 3;
+    /// Without a copy: how often the configuration is read that was seen before. It is told of
+    /// changes.
+    const WATCH_INTERVAL: Duration = Duration::from_secs(5);
     /// How long a command waits for a primary.
     const PARKED_MAX: Duration = Duration::from_secs(20);
 }

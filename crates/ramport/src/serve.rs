@@ -6,11 +6,13 @@ mod log;
 
 use std::io::{self, IsTerminal as _};
 use std::process;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use ::cluster::Node;
 use control::{Api, Engine, IfClosed, OpenError, Portal, PortalView, TlsPolicy, parse};
+use node_link::Replicas;
 use server::{
     Force, HostMemory, PortalAuth, PortalDefinition, Progress, RdmaChoice, ServerConfig, VolumeName,
 };
@@ -37,12 +39,14 @@ pub(crate) fn run(connection: &Connection, args: Box<ServeArgs>) -> Result<(), F
     let log = log::start(args.log, &args.log_level, args.audit_log.as_deref())?;
     let socket = connection.socket.clone().unwrap_or_else(paths::socket);
     let state = args.state.clone().unwrap_or_else(paths::state);
+    let replicas = Arc::<Replicas>::default();
     let server = ServerConfig {
         cores: args.cores.clone().unwrap_or_default(),
         memory_bytes: args.memory.map(memory_bytes).transpose()?,
         rdma_threads: args.rdma_threads,
         rdma_gso_off: args.rdma_gso_off,
         portmapper: Some(PORTMAPPER.into()),
+        replicas: Some(Arc::clone(&replicas)),
         ..ServerConfig::default()
     };
     let starting =
@@ -53,7 +57,8 @@ pub(crate) fn run(connection: &Connection, args: Box<ServeArgs>) -> Result<(), F
     let tls = config.tcp.as_ref().map(|tcp| tcp.tls.is_some());
     let listening = Api::listen(config).map_err(Failure::mistake)?;
     let budget_bytes = starting.engine().capacity().budget_bytes;
-    let node = cluster::start(&args.cluster, &state, budget_bytes)?;
+    let volumes = (starting.engine().clone(), replicas);
+    let node = cluster::start(&args.cluster, &state, budget_bytes, volumes)?;
     // Nothing was written to the state file so far, and the remaining steps are unlikely to fail.
     let engine = starting.finish().map_err(open_failure)?;
     let capacity = engine.capacity();
@@ -67,13 +72,7 @@ pub(crate) fn run(connection: &Connection, args: Box<ServeArgs>) -> Result<(), F
         budget_bytes = capacity.budget_bytes,
         "serving"
     );
-    for portal in engine.portals() {
-        let provider = provider(&portal);
-        let PortalView {
-            url, state, reason, ..
-        } = portal;
-        tracing::info!(portal = url, ?state, rdma = provider, reason, "portal");
-    }
+    log_portals(&engine);
     if let Some(address) = api.tcp_address() {
         let address = address.to_string();
         tracing::info!(address, tls, "REST on TCP");
@@ -83,12 +82,23 @@ pub(crate) fn run(connection: &Connection, args: Box<ServeArgs>) -> Result<(), F
     notify::tell("STOPPING=1");
     tracing::info!("stopping; a second signal stops at once");
     api.stop();
-    drop(node);
+    // Commands on replicated volumes need the node while they complete.
     engine.stop(args.drain.0);
+    drop(node);
     let mut shutdown = ShutdownProgress::default();
     engine.save_at_shutdown(&mut |volume, progress| shutdown.note(volume, progress));
     tracing::info!("stopped");
     Ok(())
+}
+
+fn log_portals(engine: &Engine) {
+    for portal in engine.portals() {
+        let provider = provider(&portal);
+        let PortalView {
+            url, state, reason, ..
+        } = portal;
+        tracing::info!(portal = url, ?state, rdma = provider, reason, "portal");
+    }
 }
 
 /// Tells of the saves at shutdown.

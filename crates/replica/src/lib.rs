@@ -8,8 +8,7 @@
 //! of other members, replies of the store of configurations, and ticks of a clock, and carries out
 //! the [`Output`]s. Bytes are in a [`Medium`]: the protocol moves them and does not look at them.
 //!
-//! This crate must not know sockets, clocks, threads, etcd or kinds of volume. No command of the
-//! program uses it yet.
+//! This crate must not know sockets, clocks, threads, etcd or kinds of volume.
 
 #![forbid(unsafe_code)]
 

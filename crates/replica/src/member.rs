@@ -1,6 +1,6 @@
 //! A node's part in a volume.
 
-use block::Extent;
+use block::{Extent, Lba};
 
 use crate::base::Base;
 use crate::claim::Claim;
@@ -65,6 +65,14 @@ impl<M: Medium> Member<M> {
     /// Which writes the copy has.
     pub fn claim(&self) -> Claim {
         self.receiver.report().claim
+    }
+
+    /// As the primary: the members that are brought up to date, and the first block that was not
+    /// looked at for each.
+    pub fn copies(&self) -> Vec<(MemberId, Lba)> {
+        self.term
+            .as_ref()
+            .map_or_else(Vec::new, |term| term.copies().collect())
     }
 
     /// The copy.

@@ -6,14 +6,14 @@ mod peers;
 
 use std::collections::VecDeque;
 
-use block::Extent;
+use block::{Extent, Lba};
 
 use crate::base::Base;
 use crate::config::Config;
 use crate::ids::{HostRequest, LocalTime, MemberId, WriteNumber};
 use crate::medium::{Medium, Unwritten};
 use crate::message::{Body, EntryBody, HostReply, Overwritten};
-use crate::peer::Peer;
+use crate::peer::{Peer, Standing};
 
 /// What a primary has from the configuration that makes it one to that which makes another one.
 ///
@@ -66,6 +66,15 @@ impl<D: Clone> PrimaryTerm<D> {
 
     pub fn is_serving(&self) -> bool {
         matches!(self.phase, Phase::Serving)
+    }
+
+    /// The members that are brought up to date, and the first block that was not looked at for
+    /// each.
+    pub fn copies(&self) -> impl Iterator<Item = (MemberId, Lba)> + '_ {
+        self.peers.iter().filter_map(|peer| match &peer.standing {
+            Standing::Copying(copying) => Some((peer.id, copying.next)),
+            Standing::InSync | Standing::Waiting | Standing::Joining => None,
+        })
     }
 
     /// The extents of writes in flight.

@@ -7,7 +7,10 @@ use std::time::{Duration, SystemTime};
 use ::nfs::ClientInfo as NfsClientInfo;
 use fabric::LinkLayer;
 use volume::filters::FilterSpec;
-use volume::{Availability, CacheStatistics, Damage, MirrorInfo, PathInfo, VolumeSpec, WriteLock};
+use volume::{
+    Availability, CacheStatistics, Damage, MirrorInfo, PathInfo, ReplicationInfo, VolumeSpec,
+    WriteLock,
+};
 
 use crate::{
     ClientNameInfo, FileStatistics, HostDefinition, HostName, IoStatistics, PortalDefinition,
@@ -40,6 +43,8 @@ pub struct VolumeInfo {
     pub cache: Option<CacheStatistics>,
     /// How its members are, if it is a mirror.
     pub mirror: Option<MirrorInfo>,
+    /// How its copies are, if it is replicated.
+    pub replication: Option<ReplicationInfo>,
     /// Its filters.
     pub filters: FilterSpec,
     /// Where it is attached.

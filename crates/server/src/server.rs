@@ -47,6 +47,7 @@ use ::nfs::IpProtocol;
 use ::nvme::controller::OpenError;
 use block::{Access, HostIdentity};
 use net::{ReactorHandle, ReactorOptions, Reactors, Threads};
+use node_link::Replicas;
 use uuid::Uuid;
 use volume::{Budget, Charge, HostMemory, LaneRegistry, Relay};
 
@@ -102,6 +103,8 @@ pub struct ServerConfig {
     /// The file in which clients of NFS are noted that may hold state, so that they alone may
     /// reclaim it after a restart. Without one, nothing is reclaimed.
     pub nfs_client_records: Option<PathBuf>,
+    /// The replicated volumes of this machine; without them, there are none.
+    pub replicas: Option<Arc<Replicas>>,
     /// The Unix socket of the portmapper (rpcbind), with which NFS portals are registered; without
     /// one, they are not.
     pub portmapper: Option<PathBuf>,
@@ -146,6 +149,7 @@ struct Core {
     budget: Arc<Budget>,
     /// The folder in which mirrors record which members are in sync.
     mirror_records: Option<PathBuf>,
+    replicas: Option<Arc<Replicas>>,
     /// Where volumes report completions.
     relay: Arc<Relay>,
     /// Where volumes drive their files in the reactors' threads.
@@ -225,6 +229,7 @@ impl Server {
             save_queue: Arc::default(),
             budget,
             mirror_records: config.mirror_records,
+            replicas: config.replicas,
             relay: Relay::new(Arc::new(handle.clone())),
             lanes,
             threads: ThreadTotals::default(),

@@ -45,9 +45,11 @@ pub fn create(
         | VolumeKind::Cache { .. } => Err(VolumeError::NeedsParent {
             kind: spec.kind.clone(),
         }),
-        VolumeKind::Remote { .. } => Err(VolumeError::NeedsNetwork {
-            kind: spec.kind.clone(),
-        }),
+        VolumeKind::Remote { .. } | VolumeKind::Replicated { .. } => {
+            Err(VolumeError::NeedsNetwork {
+                kind: spec.kind.clone(),
+            })
+        }
         VolumeKind::File { .. } => {
             let file = match (FileVolume::open(spec, origin, platform), origin) {
                 (Err(error), Origin::Restored) => FileVolume::failed(spec, &error),
@@ -110,6 +112,12 @@ pub trait Sources {
         origin: Origin,
         platform: &Platform,
     ) -> Result<Arc<dyn ManagedVolume>, VolumeError>;
+
+    /// Opens the replicated volume that `spec` names.
+    ///
+    /// # Errors
+    /// If the program takes part in no cluster, or the cluster has not placed the volume.
+    fn open_replicated(&self, spec: &VolumeSpec) -> Result<Arc<dyn ManagedVolume>, VolumeError>;
 }
 
 /// Creates a volume of any kind. What it is made of comes from `sources`. The rest is as with
@@ -134,6 +142,7 @@ pub fn create_from(
             create(spec, origin, platform, progress)
         }
         VolumeKind::Remote { .. } => sources.open_remote(spec, origin, platform),
+        VolumeKind::Replicated { .. } => sources.open_replicated(spec),
         VolumeKind::Snapshot { of } => {
             let taken = take_snapshots(&[(spec, &*parent(of)?)]);
             taken

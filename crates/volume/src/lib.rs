@@ -50,6 +50,7 @@ mod file;
 pub mod filters;
 mod increments;
 mod kind_changes;
+mod kind_members;
 mod lanes;
 mod loading;
 mod managed;
@@ -58,6 +59,7 @@ mod mirror;
 mod mirror_info;
 mod ram;
 mod relay;
+mod replication_info;
 mod saved;
 mod size;
 mod snapshot;
@@ -89,6 +91,7 @@ pub use mirror::MirrorVolume;
 pub use mirror_info::{Cause, MirrorInfo, MirrorMember, RecordError, Repair, Role, ScrubReport};
 pub use ram::RamVolume;
 pub use relay::{Connections, Relay};
+pub use replication_info::{CopyRole, Placement, ReplicaCopy, ReplicationInfo};
 pub use saved::{
     IfDamaged, LoadStep, Loader, RestoreError, Restored, SaveError, SaveId, SaveMode, Saved,
     Target, Wanted, begin_restore, restore, save, saved_form,

@@ -25,6 +25,7 @@ use crate::filters::{FilterSpec, Filters};
 use crate::increments::Tracked;
 use crate::loading::Loading;
 use crate::mirror_info::{MirrorInfo, Repair, ScrubReport};
+use crate::replication_info::ReplicationInfo;
 use crate::{ByteSize, VolumeError, VolumeKind, VolumeSpec};
 
 /// The volume was removed.
@@ -121,6 +122,11 @@ pub trait Storage: Send + Sync + Debug {
 
     /// Itself, if it is a mirror.
     fn mirror(&self) -> Option<&dyn Mirroring> {
+        None
+    }
+
+    /// How its copies are, if it is replicated.
+    fn replication(&self) -> Option<ReplicationInfo> {
         None
     }
 

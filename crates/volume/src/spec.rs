@@ -12,6 +12,7 @@ use window::{Backing, Window, WindowOptions};
 
 use crate::cache_settings::{CacheModeName, CacheSettings};
 use crate::mirror_info::RecordError;
+use crate::replication_info::Placement;
 use crate::{ByteSize, LaneRegistry, Relay};
 
 /// What a volume is to be, or is.
@@ -85,6 +86,13 @@ pub enum VolumeKind {
         of: [String; 1],
         /// Size, mode and the like.
         settings: CacheSettings,
+    },
+    /// Memory of nodes of a cluster, each of which holds a copy.
+    Replicated {
+        /// How many nodes hold a copy.
+        copies: u8,
+        /// Where the copies are. Absent until the cluster has placed them.
+        placement: Option<Placement>,
     },
 }
 
@@ -198,6 +206,15 @@ pub enum SpecError {
         /// The unit asked for.
         given: ByteSize,
     },
+    /// Too few or too many copies.
+    #[error(
+        "{given} copies are out of range; choose 1 to {}",
+        VolumeSpec::COPIES_MAX
+    )]
+    Copies {
+        /// How many were asked for.
+        given: u8,
+    },
     /// Too small or too large a cache.
     #[error(
         "cache size {given} is out of range; choose a size from {} to {}",
@@ -228,6 +245,21 @@ pub enum VolumeError {
         #[source]
         error: HostDiskError,
     },
+    /// The kind is replicated, and the daemon takes part in no cluster.
+    #[error(
+        "a replicated volume belongs to a cluster; start the daemon with --cluster ADDRESS and --cluster-token-file FILE"
+    )]
+    NoCluster,
+    /// Only the cluster places copies.
+    #[error(
+        "where the copies of a replicated volume are is not known; create one with `ramport volume create --copies`"
+    )]
+    NotPlaced,
+    /// The same on all nodes, and set once.
+    #[error(
+        "a replicated volume cannot be resized or erased; remove it and create it again, or discard its blocks from a host"
+    )]
+    ReplicatedStays,
     /// The path of a file is not absolute.
     #[error(
         "path {} is not absolute; give the path from / on, as the daemon sees it",
@@ -462,6 +494,8 @@ impl VolumeSpec {
     pub const MEMBERS_MAX: usize = memory::STORES_MAX;
     /// The most members of a mirror.
     pub const MIRROR_MEMBERS_MAX: usize = 8;
+    /// The most copies of a replicated volume.
+    pub const COPIES_MAX: u8 = 3;
     /// The smallest unit of a stripe.
     pub const UNIT_MIN: ByteSize = ByteSize(4 << 10);
     /// The largest unit of a stripe.
@@ -527,7 +561,8 @@ impl VolumeSpec {
             | VolumeKind::Remote { .. }
             | VolumeKind::Linear { .. }
             | VolumeKind::Stripe { .. }
-            | VolumeKind::Mirror { .. } => 0,
+            | VolumeKind::Mirror { .. }
+            | VolumeKind::Replicated { .. } => 0,
             VolumeKind::Cache { settings, .. } => settings.size.0,
         }
     }
@@ -548,7 +583,8 @@ impl VolumeKind {
             | Self::Linear { .. }
             | Self::Stripe { .. }
             | Self::Mirror { .. }
-            | Self::Cache { .. } => Ok(None),
+            | Self::Cache { .. }
+            | Self::Replicated { .. } => Ok(None),
             Self::File { path, .. } => {
                 check_path(path)?;
                 match HostDisk::len_of(path) {
@@ -566,7 +602,10 @@ impl VolumeKind {
     /// program either, unless it is lost with the members.
     pub const fn is_persistent(&self) -> bool {
         match self {
-            Self::Ram { .. } | Self::Snapshot { .. } | Self::Clone { .. } => false,
+            Self::Ram { .. }
+            | Self::Snapshot { .. }
+            | Self::Clone { .. }
+            | Self::Replicated { .. } => false,
             Self::File { .. }
             | Self::Remote { .. }
             | Self::Linear { .. }
@@ -574,6 +613,12 @@ impl VolumeKind {
             | Self::Mirror { .. }
             | Self::Cache { .. } => true,
         }
+    }
+
+    /// Whether what a volume holds is not lost with the program, unless it is lost with the
+    /// members. Of a replicated volume, other nodes have copies.
+    pub const fn outlives_program(&self) -> bool {
+        self.is_persistent() || matches!(self, Self::Replicated { .. })
     }
 
     /// Whether a volume holds something that was written and that is lost with it, judged by the
@@ -587,6 +632,8 @@ impl VolumeKind {
             },
             // A snapshot without memory of its own shows what the next one, or the volume, shows.
             Self::Snapshot { .. } | Self::Clone { .. } => used_bytes > 0,
+            // Other nodes may have written to it.
+            Self::Replicated { .. } => true,
             // The file or disk stays, and so do the members.
             Self::File { .. }
             | Self::Remote { .. }
@@ -595,67 +642,6 @@ impl VolumeKind {
             | Self::Mirror { .. }
             | Self::Cache { .. } => false,
         }
-    }
-
-    /// The volumes that it is made of, and that have to stay as long as it does.
-    pub fn parents(&self) -> &[String] {
-        match self {
-            Self::Ram { .. } | Self::File { .. } | Self::Remote { .. } => &[],
-            Self::Snapshot { of } | Self::Clone { of } => std::slice::from_ref(of),
-            Self::Linear { members }
-            | Self::Stripe { members, .. }
-            | Self::Mirror { members, .. } => members,
-            Self::Cache { of, .. } => of,
-        }
-    }
-
-    /// The volumes whose contents it overwrites when it is created: what the first member of a
-    /// mirror holds is copied to the others.
-    pub fn overwritten(&self) -> &[String] {
-        match self {
-            Self::Mirror { members, .. } => members.get(1..).unwrap_or_default(),
-            _ => &[],
-        }
-    }
-
-    /// Whether it holds what it is made of: nothing else may use these volumes.
-    pub const fn holds_members(&self) -> bool {
-        match self {
-            Self::Ram { .. }
-            | Self::File { .. }
-            | Self::Remote { .. }
-            | Self::Snapshot { .. }
-            | Self::Clone { .. } => false,
-            Self::Linear { .. }
-            | Self::Stripe { .. }
-            | Self::Mirror { .. }
-            | Self::Cache { .. } => true,
-        }
-    }
-
-    /// The size of a cache, a mirror, a linear or striped volume over members of these sizes.
-    ///
-    /// # Errors
-    /// If a member is smaller than a unit, or the number of members is out of range.
-    pub fn size_over(&self, sizes: &[ByteSize]) -> Result<ByteSize, VolumeError> {
-        self.check()?;
-        let smallest = sizes.iter().map(|size| size.0).min().unwrap_or(0);
-        let unit = match self {
-            Self::Stripe { unit, .. } => unit,
-            Self::Mirror { .. } => return Ok(ByteSize(smallest)),
-            _ => {
-                let sum = sizes.iter().map(|size| size.0).fold(0, u64::saturating_add);
-                return Ok(ByteSize(sum));
-            }
-        };
-        let whole_units = smallest - smallest % unit.0;
-        if whole_units == 0 {
-            return Err(VolumeError::SmallMember {
-                size: ByteSize(smallest),
-                unit: *unit,
-            });
-        }
-        Ok(ByteSize(whole_units.saturating_mul(sizes.len() as u64)))
     }
 
     /// Checks the settings of the kind.
@@ -674,6 +660,12 @@ impl VolumeKind {
                 (members, 2, VolumeSpec::MEMBERS_MAX)
             }
             Self::Cache { settings, .. } => return check_cache(*settings),
+            Self::Replicated { copies, .. } => {
+                return match *copies {
+                    1..=VolumeSpec::COPIES_MAX => Ok(()),
+                    given => Err(SpecError::Copies { given }),
+                };
+            }
             Self::Ram { .. }
             | Self::Snapshot { .. }
             | Self::Clone { .. }
@@ -713,6 +705,8 @@ impl fmt::Display for VolumeKind {
                 let mode = CacheModeName(settings.mode);
                 write!(f, "cache of {of}, {}, {mode}", settings.size)
             }
+            Self::Replicated { copies: 1, .. } => f.write_str("replicated, 1 copy"),
+            Self::Replicated { copies, .. } => write!(f, "replicated, {copies} copies"),
         }
     }
 }

@@ -10,7 +10,7 @@ use super::create::address;
 use super::enter;
 use super::messages::{ADMIT, offer};
 use super::shared::{Active, SharedNode};
-use super::view;
+use super::{view, volumes};
 use crate::etcd::{Txn, TxnOutcome};
 use crate::fault::Fault;
 use crate::keys::{Keys, record};
@@ -78,6 +78,7 @@ pub(super) async fn leave(shared: &SharedNode, force: Force) -> Result<(), Fault
         }
     }
     shared.end().await;
+    volumes::forget(shared).await;
     Ok(shared.folder.clear()?)
 }
 

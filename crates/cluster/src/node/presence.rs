@@ -11,7 +11,7 @@ use super::shared::{Active, SharedNode};
 use crate::etcd::{Change, EtcdError, Lease, Txn, TxnOutcome};
 use crate::etcd_program::peer_url;
 use crate::fault::Fault;
-use crate::keys::{ClusterRecord, Keys, record, value};
+use crate::keys::{AliveRecord, ClusterRecord, Keys, record, value};
 use crate::membership::{EtcdUse, Membership, NodeRecord};
 
 /// A node that was not heard of for so long is down.
@@ -61,7 +61,7 @@ async fn keep(shared: SharedNode, active: Active) {
 }
 
 /// Waits until the cluster is in etcd.
-async fn wait_for_cluster(active: &Active) {
+pub(super) async fn wait_for_cluster(active: &Active) {
     let Membership { cluster, id, .. } = &active.membership;
     let key = Keys::of(cluster).cluster();
     loop {
@@ -94,7 +94,11 @@ async fn register(shared: &SharedNode, active: &Active) -> Result<Option<Lease>,
     };
     let lease = active.etcd.grant_lease(LEASE_TTL).await?;
     let txn = Txn::new().if_revision(&key, entry.revision);
-    let txn = txn.put_leased(&keys.alive_node(&node.name), value(&new.number), lease);
+    let alive = AliveRecord {
+        number: new.number,
+        incarnation: active.incarnation,
+    };
+    let txn = txn.put_leased(&keys.alive_node(&node.name), value(&alive), lease);
     let txn = if new == old {
         txn
     } else {

@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use control::Engine;
+use node_link::Replicas;
 use tokio::task::AbortHandle;
 
 use crate::certificates::client;
@@ -32,6 +34,12 @@ pub(super) struct Shared {
     pub(super) folder: NodeFolder,
     /// How other daemons are asked.
     pub(super) link: ClientTls,
+    /// What has the volumes of this machine.
+    pub(super) engine: Engine,
+    /// The copies that this machine holds.
+    pub(super) replicas: Arc<Replicas>,
+    /// Held by whatever places a volume.
+    pub(super) placing: tokio::sync::Mutex<()>,
     /// Held by whatever changes the membership.
     pub(super) changing: tokio::sync::Mutex<()>,
     running: Mutex<Option<Running>>,
@@ -42,6 +50,9 @@ pub(super) struct Shared {
 pub(super) struct Active {
     pub(super) membership: Membership,
     pub(super) etcd: Etcd,
+    /// What distinguishes this start of the node from others; absent if it holds no copies of
+    /// volumes.
+    pub(super) incarnation: Option<u64>,
 }
 
 struct Running {
@@ -51,11 +62,19 @@ struct Running {
 }
 
 impl Shared {
-    pub(super) fn new(own: Own, folder: NodeFolder, link: ClientTls) -> Self {
+    pub(super) fn new(
+        own: Own,
+        folder: NodeFolder,
+        link: ClientTls,
+        (engine, replicas): (Engine, Arc<Replicas>),
+    ) -> Self {
         Self {
             own,
             folder,
             link,
+            engine,
+            replicas,
+            placing: tokio::sync::Mutex::default(),
             changing: tokio::sync::Mutex::default(),
             running: Mutex::default(),
         }
@@ -83,7 +102,7 @@ impl Shared {
     pub(super) fn begin(
         &self,
         membership: Membership,
-        tasks: impl FnOnce(&Active) -> Vec<AbortHandle>,
+        tasks: impl FnOnce(&mut Active) -> Vec<AbortHandle>,
     ) -> Result<(), Fault> {
         let etcd = etcd_of(&membership)?;
         let process = match &membership.etcd {
@@ -97,8 +116,12 @@ impl Shared {
             }
             EtcdUse::Own { runs: None, .. } | EtcdUse::External { .. } => None,
         };
-        let active = Active { membership, etcd };
-        let tasks = tasks(&active);
+        let mut active = Active {
+            membership,
+            etcd,
+            incarnation: None,
+        };
+        let tasks = tasks(&mut active);
         *self.running() = Some(Running {
             active,
             process,
@@ -117,6 +140,10 @@ impl Shared {
         if let Some(process) = running.process {
             process.stop().await;
         }
+        let replicas = Arc::clone(&self.replicas);
+        // Its threads may take a second to end.
+        let stopped = tokio::task::spawn_blocking(move || replicas.stop()).await;
+        stopped.expect("stopping does not panic");
     }
 
     /// What etcd wrote last, if this node runs it.

@@ -10,10 +10,16 @@ use std::time::{Duration, Instant};
 
 use block::testing::Folder;
 use cluster::{Node, NodeConfig};
-use control::{ClusterControl, ClusterView, NewCluster, NodeState, Token};
+use control::{ClusterControl, ClusterView, Engine, LostContents, NewCluster, NodeState, Token};
+use node_link::Replicas;
+use server::{Cores, ServerConfig};
 
 /// How long something may take: far more than it needs, as machines that test are busy.
 const LIMIT: Duration = Duration::from_secs(90);
+/// How long commands may take when a machine stops.
+const STOP_LIMIT: Duration = Duration::from_secs(5);
+/// The memory of a machine.
+const MEMORY_BYTES: u64 = 1 << 30;
 /// The token that machines share unless a test says otherwise.
 pub(crate) const TOKEN: &str = "the token that all machines of these tests share";
 
@@ -24,14 +30,15 @@ pub(crate) struct Machine {
     name: String,
     token: String,
     node: Option<Node>,
+    engine: Option<Engine>,
 }
 
-/// Addresses that no other test uses: 127.0.0.1 and so on, with three ports each.
+/// Addresses that no other test uses: 127.0.0.1 and so on, with four ports each.
 pub(crate) fn addresses(count: u8) -> Vec<SocketAddr> {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     // Below the ports that systems give out, and another one for each process.
-    let of_process = (std::process::id() % 500) as u16 * 20;
-    let port = 20_000 + of_process + 3 * NEXT.fetch_add(1, Ordering::Relaxed);
+    let of_process = (std::process::id() % 400) as u16 * 28;
+    let port = 20_000 + of_process + 4 * NEXT.fetch_add(1, Ordering::Relaxed);
     (1..=count)
         .map(|last| SocketAddr::from(([127, 0, 0, last], port)))
         .collect()
@@ -55,6 +62,7 @@ impl Machine {
             name: name.to_owned(),
             token: token.to_owned(),
             node: None,
+            engine: None,
         };
         fs::create_dir(&machine.folder).expect("a folder");
         machine.resume("etcd");
@@ -67,25 +75,42 @@ impl Machine {
         fs::write(&path, &self.token).expect("written");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("set");
         let name = self.name.parse::<cluster::Name>().expect("a name");
+        let replicas = Arc::<Replicas>::default();
+        let config = ServerConfig {
+            cores: Cores::Count(1),
+            memory_bytes: Some(MEMORY_BYTES),
+            replicas: Some(Arc::clone(&replicas)),
+            ..ServerConfig::default()
+        };
+        let state = self.folder.join("state");
+        let engine = Engine::open(config, &state, LostContents::default()).expect("an engine");
         let node = Node::start(NodeConfig {
             address: self.address,
             token: Token::read(&path).expect("a token"),
             folder: self.folder.join("cluster"),
             zone: name.clone(),
             name,
-            memory_bytes: 1 << 30,
+            memory_bytes: MEMORY_BYTES,
             etcd: etcd.to_owned(),
+            engine: engine.clone(),
+            replicas,
         });
         self.node = Some(node.expect("a node"));
+        self.engine = Some(engine);
     }
 
     /// Stops it.
     pub(crate) fn stop(&mut self) {
         drop(self.node.take().expect("it runs"));
+        self.engine.take().expect("it runs").stop(STOP_LIMIT);
     }
 
     pub(crate) fn control(&self) -> Arc<dyn ClusterControl> {
         self.node.as_ref().expect("it runs").control()
+    }
+
+    pub(crate) fn engine(&self) -> &Engine {
+        self.engine.as_ref().expect("it runs")
     }
 
     /// The names of the nodes that it sees as up.

@@ -4,3 +4,4 @@ mod etcd;
 mod machines;
 mod nodes;
 mod server;
+mod volumes;

@@ -330,12 +330,15 @@ async fn create_volume(
     State(engine): State<Engine>,
     Path(name): Path<String>,
     Query(query): Query<FromQuery>,
+    Extension(cluster): Extension<Cluster>,
     body: Bytes,
 ) -> Created<VolumeView> {
     let definition: Volume = read(&body)?;
     call(engine, move |engine| {
         let name: server::VolumeName = parse(&name)?;
-        if let Some(file) = &query.from {
+        if definition.is_replicated() && query.from.is_none() {
+            cluster.control()?.create_volume(name.clone(), definition)?;
+        } else if let Some(file) = &query.from {
             engine.create_volume_from(&name, definition, file)?;
         } else {
             let force = if query.force { Force::Yes } else { Force::No };
@@ -369,9 +372,15 @@ async fn remove_volume(
     State(engine): State<Engine>,
     Path(name): Path<String>,
     Query(query): Query<ForceQuery>,
+    Extension(cluster): Extension<Cluster>,
 ) -> Done {
     call(engine, move |engine| {
-        engine.remove_volume(&parse(&name)?, query.force())?;
+        let name = parse(&name)?;
+        if engine.replicated_volume(&name).is_some() {
+            cluster.control()?.remove_volume(name, query.force())?;
+        } else {
+            engine.remove_volume(&name, query.force())?;
+        }
         Ok(StatusCode::NO_CONTENT)
     })
     .await

@@ -87,7 +87,11 @@ impl Definitions {
 }
 
 impl Volume {
-    pub(crate) fn check(&self, name: &VolumeName) -> Result<(), DefinitionFault> {
+    /// Checks what can be checked of it alone.
+    ///
+    /// # Errors
+    /// If its size, its kind, its filters or its saving is invalid.
+    pub fn check(&self, name: &VolumeName) -> Result<(), DefinitionFault> {
         let is_sized_later = self.lacks_size() && self.kind.0.is_persistent();
         let checked = if is_sized_later {
             self.kind.0.check()
@@ -146,7 +150,8 @@ impl Volume {
         self.kind = before.kind.clone();
     }
 
-    pub(crate) fn spec(&self) -> VolumeSpec {
+    /// What it is to be.
+    pub fn spec(&self) -> VolumeSpec {
         VolumeSpec {
             size: ByteSize(self.size.0),
             block_size: self.block_size.0,

@@ -42,6 +42,14 @@ pub struct Identity {
 }
 
 impl Identity {
+    /// Identifiers that are derived from `uuid`, which is not nil.
+    pub fn with_uuid(uuid: Uuid) -> Self {
+        Self {
+            uuid: uuid.to_string().parse().ok(),
+            ..Self::default()
+        }
+    }
+
     /// Whether no identifier is set.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()

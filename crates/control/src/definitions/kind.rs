@@ -6,7 +6,9 @@ use serde::{Deserialize, Serialize};
 use server::RemoteError;
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
-use volume::{ByteSize, CacheModeName, CacheSettings, Provision, VolumeKind, VolumeSpec};
+use volume::{
+    ByteSize, CacheModeName, CacheSettings, Placement, Provision, VolumeKind, VolumeSpec,
+};
 
 use crate::text::{Period, Size, Text};
 
@@ -26,7 +28,8 @@ struct Fields {
     /// device, `remote` a disk of another machine, `snapshot` shows what another volume was at one
     /// moment, `clone` shows a snapshot and what was written to the clone, `linear` is other
     /// volumes one after another, `stripe` units of other volumes in turn, `mirror` is other
-    /// volumes that hold the same bytes, `cache` is memory in front of another volume.
+    /// volumes that hold the same bytes, `cache` is memory in front of another volume, `replicated`
+    /// is memory of nodes of the cluster, each of which holds a copy.
     #[serde(default)]
     #[schema(inline, default = "ram")]
     kind: Name,
@@ -90,6 +93,19 @@ struct Fields {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = json!(null))]
     sequential_bypass: Option<Size>,
+    /// For `replicated`: how many nodes hold a copy, 1 to 3.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = json!(null))]
+    copies: Option<u8>,
+    /// For `replicated`: what distinguishes the volume from others of the cluster, 16 hexadecimal
+    /// digits. The cluster fills it in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = json!(null))]
+    replica: Option<String>,
+    /// For `replicated`: the numbers of the nodes that hold copies. The cluster fills them in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = json!(null))]
+    nodes: Option<Vec<u32>>,
 }
 
 /// The word for a [`VolumeKind`] in definitions: [`Fields`] says why that is no tagged enum.
@@ -108,6 +124,7 @@ enum Name {
     Stripe,
     Mirror,
     Cache,
+    Replicated,
 }
 
 /// A field that a kind needs, or does not have.
@@ -161,6 +178,19 @@ pub enum KindFault {
         "`cache_size`, `cache_mode`, `cache_block` and `sequential_bypass` are for kind cache; leave them out, or set kind = \"cache\""
     )]
     CacheField,
+    /// Copies are counted.
+    #[error("a volume of kind replicated needs the number of its copies: copies = 2")]
+    NoCopies,
+    /// Only replicated volumes have copies.
+    #[error(
+        "`copies`, `replica` and `nodes` are for kind replicated; leave them out, or set kind = \"replicated\""
+    )]
+    ReplicatedField,
+    /// A placement is complete.
+    #[error(
+        "`replica` is 16 hexadecimal digits and `nodes` as many numbers as `copies` says; leave both out, the cluster fills them in"
+    )]
+    Placement,
 }
 
 impl TryFrom<Fields> for KindFields {
@@ -214,6 +244,11 @@ impl TryFrom<Fields> for KindFields {
                     bypass: bytes(fields.sequential_bypass, CacheSettings::BYPASS_DEFAULT),
                 },
             },
+            Name::Replicated => {
+                let copies = fields.copies.ok_or(KindFault::NoCopies)?;
+                let placement = placement(copies, fields.replica, fields.nodes)?;
+                VolumeKind::Replicated { copies, placement }
+            }
         }))
     }
 }
@@ -224,11 +259,41 @@ pub(crate) fn resync_rate(given: Option<Size>) -> Option<ByteSize> {
     given.map(|rate| ByteSize(rate.0))
 }
 
+/// Where the copies are, if that is known.
+fn placement(
+    copies: u8,
+    replica: Option<String>,
+    nodes: Option<Vec<u32>>,
+) -> Result<Option<Placement>, KindFault> {
+    let (replica, nodes) = match (replica, nodes) {
+        (None, None) => return Ok(None),
+        (Some(replica), Some(nodes)) if nodes.len() == usize::from(copies) => (replica, nodes),
+        _ => return Err(KindFault::Placement),
+    };
+    let is_id = replica.len() == 16 && replica.bytes().all(|b| b.is_ascii_hexdigit());
+    let volume = u64::from_str_radix(&replica, 16).ok().filter(|_| is_id);
+    let volume = volume.ok_or(KindFault::Placement)?;
+    Ok(Some(Placement { volume, nodes }))
+}
+
 impl Fields {
     fn of_members(kind: Name, members: Vec<String>) -> Self {
         Self {
             kind,
             members: Some(members),
+            ..Self::default()
+        }
+    }
+
+    fn of_copies(copies: u8, placement: Option<Placement>) -> Self {
+        let (replica, nodes) = placement
+            .map(|of| (format!("{:016x}", of.volume), of.nodes))
+            .unzip();
+        Self {
+            kind: Name::Replicated,
+            copies: Some(copies),
+            replica,
+            nodes,
             ..Self::default()
         }
     }
@@ -263,7 +328,13 @@ impl Fields {
         of_kinds(has_rate, &[Name::Mirror], KindFault::ResyncRate)?;
         let sizes = [self.cache_size, self.cache_block, self.sequential_bypass];
         let is_set = sizes.iter().any(Option::is_some) || self.cache_mode.is_some();
-        of_kinds(is_set, &[Name::Cache], KindFault::CacheField)
+        of_kinds(is_set, &[Name::Cache], KindFault::CacheField)?;
+        let is_placed = self.replica.is_some() || self.nodes.is_some();
+        of_kinds(
+            self.copies.is_some() || is_placed,
+            &[Name::Replicated],
+            KindFault::ReplicatedField,
+        )
     }
 }
 
@@ -323,6 +394,7 @@ impl From<KindFields> for Fields {
                 sequential_bypass: Some(Size(settings.bypass.0)),
                 ..Self::default()
             },
+            VolumeKind::Replicated { copies, placement } => Self::of_copies(copies, placement),
         }
     }
 }

@@ -1,4 +1,4 @@
-use volume::{Provision, VolumeKind};
+use volume::{Placement, Provision, VolumeKind};
 
 use super::*;
 
@@ -85,6 +85,46 @@ fn the_kind_of_a_volume_is_one_of_its_fields_and_defaults_to_ram() {
     let made = Definitions::from_toml(snapshot).expect("fine");
     let read_back = Definitions::from_toml(&made.to_toml()).expect("fine");
     assert_eq!(read_back, made);
+}
+
+#[test]
+fn where_copies_of_a_volume_are_is_absent_or_complete() {
+    let replicated = |placement| {
+        KindFields(VolumeKind::Replicated {
+            copies: 2,
+            placement,
+        })
+    };
+    let placed = replicated(Some(Placement {
+        volume: 0x1F,
+        nodes: vec![3, 1],
+    }));
+    for (text, expected) in [
+        (r#"{"kind":"replicated","copies":2}"#, replicated(None)),
+        (
+            r#"{"kind":"replicated","copies":2,"replica":"000000000000001f","nodes":[3,1]}"#,
+            placed,
+        ),
+    ] {
+        let read: KindFields = serde_json::from_str(text).expect("fine");
+        assert_eq!(read, expected);
+        assert_eq!(serde_json::to_string(&read).expect("serialises"), text);
+    }
+    for (fields, hint) in [
+        ("kind = \"replicated\"", "copies = 2"),
+        ("copies = 2", "set kind = \"replicated\""),
+        (
+            "kind = \"replicated\"\ncopies = 2\nnodes = [1, 2]",
+            "leave both out",
+        ),
+        (
+            "kind = \"replicated\"\ncopies = 2\nreplica = \"+00000000000001f\"\nnodes = [1, 2]",
+            "16 hexadecimal digits",
+        ),
+    ] {
+        let error = fault(&format!("[volumes.a]\nsize = \"1G\"\n{fields}"));
+        assert!(error.contains(hint), "{error}");
+    }
 }
 
 #[test]

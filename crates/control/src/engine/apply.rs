@@ -8,6 +8,7 @@ use rustix::net::{AddressFamily, SocketType, bind, socket_with, sockopt};
 use server::{Force, PortalDefinition, ServerError, TargetName, VolumeName};
 use volume::{ByteSize, VolumeKind, VolumeSpec};
 
+use super::replicated;
 use super::saves::check_folder;
 use super::verbs::fill_in_size;
 use super::{BusyGuard, Engine, EngineError};
@@ -102,6 +103,7 @@ impl Engine {
             .iter()
             .map(|volume| self.shared.busy.enter(volume, "apply", 0))
             .collect::<Result<_, _>>()?;
+        replicated::check_steps(steps)?;
         check_losses(steps, force)?;
         for step in steps {
             match step {

@@ -37,6 +37,14 @@ pub enum EngineError {
         /// The operation in progress.
         action: &'static str,
     },
+    /// All nodes of the cluster have the volume.
+    #[error(
+        "volume {volume} is replicated, and a file of definitions changes one machine only; use `ramport volume create --copies` and `ramport volume remove`, which change all nodes, and leave it in the file as `ramport export` prints it"
+    )]
+    OfCluster {
+        /// The volume.
+        volume: VolumeName,
+    },
     /// Removing a volume would destroy what hosts wrote.
     #[error(
         "volume {volume} holds data ({} of memory), which removing it destroys", ByteSize(*used_bytes)
@@ -167,6 +175,7 @@ impl EngineError {
             Self::Definition(DefinitionFault::SameIdentifier { .. })
             | Self::Plan(_)
             | Self::Busy { .. }
+            | Self::OfCluster { .. }
             | Self::HoldsData { .. }
             | Self::HoldsFiles { .. }
             | Self::ContentsLost { .. }

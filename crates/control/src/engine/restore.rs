@@ -88,9 +88,9 @@ pub(super) fn restore(
 }
 
 /// Whether a restart loses what a volume held. What a mirror holds is copied from members that keep
-/// it.
+/// it, and what a replicated volume holds from other nodes.
 pub(super) fn loses_contents(server: &Server, name: &VolumeName, kind: &VolumeKind) -> bool {
-    !kind.is_persistent() && !server.is_refilled(name)
+    !kind.outlives_program() && !server.is_refilled(name)
 }
 
 /// Logs why a volume executes nothing, if its file could not be opened.

@@ -100,7 +100,9 @@ pub(super) fn memory_when_full(volume: &Volume) -> u64 {
         | VolumeKind::Remote { .. }
         | VolumeKind::Linear { .. }
         | VolumeKind::Stripe { .. }
-        | VolumeKind::Mirror { .. } => 0,
+        | VolumeKind::Mirror { .. }
+        // It is memory of several nodes, whose cluster has placed it.
+        | VolumeKind::Replicated { .. } => 0,
     }
 }
 

@@ -21,6 +21,7 @@ use super::mirror_view::MirrorView;
 use super::nfs_views::NfsSessionView;
 use super::rdma::{RdmaProvider, RdmaSegmentation, RdmaStatisticsView};
 use super::remote::PathView;
+use super::replication_view::ReplicationView;
 use super::save_states::SaveStates;
 use super::saves::{DamageView, SaveView};
 use super::shortage::memory_when_full;
@@ -79,6 +80,9 @@ pub struct VolumeView {
     /// How its members are, if it is a mirror.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mirror: Option<MirrorView>,
+    /// How its copies are, if it is replicated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replication: Option<ReplicationView>,
     /// What slows it down or makes it fail.
     pub filters: Filters,
     /// When and where it is saved.
@@ -587,6 +591,7 @@ fn volume_view(
         paths: info.paths.iter().cloned().map(PathView::from).collect(),
         cache: info.cache.map(CacheView::from),
         mirror: info.mirror.clone().map(MirrorView::from),
+        replication: info.replication.clone().map(ReplicationView::from),
         filters: volume.filters.clone(),
         save: volume.save.as_ref().map(|to| saves.view(&info.name, to)),
         attachments: attachments.collect(),

@@ -190,15 +190,18 @@ impl State {
             primary: config.map(|config| config.primary),
             in_sync: config.map_or_else(Vec::new, |config| config.in_sync.clone()),
             copied_bytes: self.copied_bytes,
+            copies: self.member.as_ref().map_or_else(Vec::new, Member::copies),
             complete_through: self.member.as_ref().map(|member| member.claim().through),
         }
     }
 
     /// Without a copy: reads the configuration regularly.
     pub fn watch(&mut self, now: LocalTime) {
-        let is_due = self
-            .watched_at
-            .is_none_or(|at| now.since(at) >= ReplicatedVolume::READ_PATIENCE);
+        let interval = match self.seen {
+            None => ReplicatedVolume::READ_PATIENCE,
+            Some(_) => ReplicatedVolume::WATCH_INTERVAL,
+        };
+        let is_due = self.watched_at.is_none_or(|at| now.since(at) >= interval);
         if is_due {
             self.watched_at = Some(now);
             self.is_watching = true;

@@ -11,7 +11,7 @@ use super::examples;
 #[derive(Debug, Args)]
 pub(crate) struct ClusterArgs {
     /// Take part in clusters: the address of this machine where other nodes reach it [default port:
-    /// 7450]. etcd has the two ports after it
+    /// 7450]. etcd has the two ports after it, and replicated volumes the third
     #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = parse_address, requires = "cluster_token_file", help_heading = "Cluster")]
     pub(crate) cluster: Option<SocketAddr>,
     /// The file with the cluster's token, the same on each machine: at least 32 bytes, readable by

@@ -110,6 +110,8 @@ Examples:
     ramport volume create c0 --cache-of v0 --cache-size 512M
   On the disk of another machine:
     ramport volume create r0 --remote nvme+tcp://192.0.2.2/nqn.2026-11.com.example:rd0
+  A copy in the memory of two nodes of a cluster:
+    ramport volume create v1 --size 1G --copies 2
   Saved every five minutes and at shutdown, and restored from there after a restart:
     ramport volume create rd6 --size 1G --save-to /srv/saves --save-every 5m --after-crash restore
   What another volume was when it was saved:

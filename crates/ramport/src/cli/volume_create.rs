@@ -30,6 +30,10 @@ pub(crate) struct VolumeCreateArgs {
     /// How long a command may take while the other machine does not answer, before it fails
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_period, requires = "remote")]
     pub(crate) io_timeout: Period,
+    /// Keep a copy in the memory of this many nodes of the cluster, 1 to 3, in different zones. All
+    /// nodes have the volume
+    #[arg(long, value_name = "N", conflicts_with_all = ["file", "from", "remote", "thick", "linear", "stripe", "mirror", "cache_of"])]
+    pub(crate) copies: Option<u8>,
     #[command(flatten)]
     pub(crate) members: MembersArgs,
     /// Block size in bytes: 512 or 4096 [default: 512, or that of its members or remote disk]
@@ -56,6 +60,10 @@ impl VolumeCreateArgs {
         let provision = [Provision::Thin, Provision::Thick][usize::from(self.thick)];
         if let Some(kind) = self.members.kind() {
             return Ok(kind);
+        }
+        if let Some(copies) = self.copies {
+            let placement = None;
+            return Ok(VolumeKind::Replicated { copies, placement });
         }
         if !self.remote.is_empty() {
             let urls = self.remote.iter().map(|url| check_url(url));

@@ -126,6 +126,7 @@ fn volume(target: &str, nsid: u32) -> VolumeView {
         paths: Vec::new(),
         cache: None,
         mirror: None,
+        replication: None,
         filters: Filters::default(),
         save: None,
         attachments: vec![AttachmentView {

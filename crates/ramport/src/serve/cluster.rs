@@ -2,9 +2,11 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 use cluster::{Name, Node, NodeConfig};
-use control::Token;
+use control::{Engine, Token};
+use node_link::Replicas;
 
 use crate::cli::ClusterArgs;
 use crate::failure::Failure;
@@ -18,6 +20,7 @@ pub(super) fn start(
     args: &ClusterArgs,
     state: &Path,
     memory_bytes: u64,
+    (engine, replicas): (Engine, Arc<Replicas>),
 ) -> Result<Option<Node>, Failure> {
     let (Some(address), Some(file)) = (args.cluster, &args.cluster_token_file) else {
         return Ok(None);
@@ -34,6 +37,8 @@ pub(super) fn start(
         name,
         memory_bytes,
         etcd: args.etcd_program.clone(),
+        engine,
+        replicas,
     });
     let node = node.map_err(Failure::mistake)?;
     tracing::info!(%address, "takes part in clusters");

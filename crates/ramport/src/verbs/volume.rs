@@ -3,6 +3,7 @@
 mod copy;
 mod filter;
 mod mirror;
+mod replicas;
 mod save;
 mod snapshot;
 
@@ -139,6 +140,10 @@ fn remove(daemon: &Daemon, args: &RemoveArgs) -> Result<(), Failure> {
             args.name,
             urls.join(" ")
         )),
+        VolumeKind::Replicated { .. } => daemon.say(format_args!(
+            "volume {} is removed from all nodes of the cluster",
+            args.name
+        )),
         kind if kind.holds_members() => daemon.say(format_args!(
             "volume {} is removed; its members stay with their contents: {}",
             args.name,
@@ -231,6 +236,7 @@ pub(super) fn remarks(volume: &VolumeView) -> String {
         let up = volume.paths.iter().filter(|path| path.is_up).count();
         words.push(format!("{up} of {} paths up", volume.paths.len()));
     }
+    words.extend(volume.replication.as_ref().and_then(replicas::remark));
     if volume.state == VolumeState::Offline {
         words.push("offline".to_owned());
     }
@@ -270,7 +276,7 @@ fn show(daemon: &Daemon, volume: &VolumeView) -> Result<(), Failure> {
         ("needed by", needed_by(volume)),
         ("filters", readable(&volume.filters)),
     ];
-    if !volume.kind.0.is_persistent() {
+    if !volume.kind.0.outlives_program() {
         fields.push(("saved", save::saving(volume.save.as_ref())));
     }
     fields.extend([
@@ -298,6 +304,13 @@ fn show(daemon: &Daemon, volume: &VolumeView) -> Result<(), Failure> {
     ]);
     fields.extend(volume.cache.as_ref().into_iter().flat_map(cache_fields));
     fields.extend(volume.mirror.as_ref().into_iter().flat_map(mirror::fields));
+    fields.extend(
+        volume
+            .replication
+            .as_ref()
+            .into_iter()
+            .flat_map(replicas::fields),
+    );
     output::fields(&fields)?;
     warn(volume)
 }

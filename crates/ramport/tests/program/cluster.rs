@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,8 @@ use crate::daemon::Daemon;
 /// How long something may take: far more than it needs, as machines that test are busy.
 const LIMIT: Duration = Duration::from_secs(90);
 
+const TARGET: &str = "nqn.2025-01.io.ramport:v1";
+
 /// A daemon with its etcd.
 struct Machine {
     daemon: Daemon,
@@ -23,8 +26,10 @@ struct Machine {
 impl Machine {
     /// Starts daemons at 127.0.0.1 and so on; they hold the same token, which is in `folder`.
     fn start(folder: &Folder, count: usize) -> Vec<Self> {
-        // Below the ports that systems give out, and another one for each process.
-        let port = 30_000 + std::process::id() % 900 * 3;
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        // Below the ports that systems give out, and others for each process and test.
+        let test = NEXT.fetch_add(1, Ordering::Relaxed);
+        let port = 30_000 + std::process::id() % 300 * 8 + test * 4;
         let token = folder.join("token");
         fs::write(&token, "the token that all machines of this test share").expect("written");
         fs::set_permissions(&token, fs::Permissions::from_mode(0o600)).expect("set");
@@ -40,7 +45,7 @@ impl Machine {
                 "--node-name",
                 &name,
             ];
-            let daemon = Daemon::start_with(&format!("cluster-{number}"), &more);
+            let daemon = Daemon::start_with(&format!("cluster-{port}-{number}"), &more);
             Self { daemon, address }
         });
         machines.collect()
@@ -54,6 +59,59 @@ impl Machine {
         if let Ok(pid) = pid {
             let _ = Command::new("kill").args(["-KILL", pid.trim()]).status();
         }
+    }
+
+    /// Makes a cluster of all machines.
+    fn make_cluster(machines: &[Self]) {
+        let addresses: Vec<_> = machines
+            .iter()
+            .map(|machine| machine.address.as_str())
+            .collect();
+        let addresses = addresses.join(",");
+        let create = ["cluster", "create", "lab", "--nodes", &addresses];
+        machines[0].daemon.ok(&create);
+    }
+
+    /// Waits until `is_it` holds for what this machine says of volume v1, which is nothing if it
+    /// has none.
+    fn wait_for_volume(&self, is_it: impl Fn(&Value) -> bool) -> Value {
+        let begin = Instant::now();
+        loop {
+            let output = self.daemon.run(&["volume", "show", "v1", "--json"]);
+            let shown: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+            if is_it(&shown) {
+                return shown;
+            }
+            assert!(begin.elapsed() < LIMIT, "{shown}");
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn wait_for_copies(&self, in_sync: usize) -> Value {
+        self.wait_for_volume(|shown| {
+            let replication = &shown["replication"];
+            replication["in_sync"] == in_sync && replication["primary"].is_string()
+        })
+    }
+
+    /// Offers volume v1 as hosts use it.
+    fn offer(&self) {
+        let create = ["target", "create", TARGET, "--volume", "v1"];
+        self.daemon.ok(&create);
+    }
+
+    /// Writes a pattern, or reads it again, through this machine's portal. Each block is checked.
+    fn verify(&self, rw: &str) {
+        let portals = self.daemon.json(&["portal", "list"]);
+        let portal = portals[0]["url"].as_str().expect("a portal");
+        let url = format!("{portal}/{TARGET}");
+        let options = ["--verify", "--write", "--bs", "16k", "--iodepth", "4"];
+        let args = ["bench", &url, "--rw", rw, "--size", "16M"];
+        let report = self.daemon.ok(&[&args[..], &options].concat());
+        assert!(
+            report.contains("every block that was checked holds what it should"),
+            "{report}"
+        );
     }
 
     /// Waits until `node ls` says this of a node.
@@ -152,11 +210,100 @@ fn three_daemons_become_a_cluster_and_a_killed_one_is_seen_and_returns() {
     leave_and_join_again(&machines);
 }
 
+/// What cannot be created says how to fix it.
+fn refuse_volumes(machine: &Machine) {
+    let create = |name, size, copies| {
+        let args = ["volume", "create", name, "--size", size, "--copies", copies];
+        machine.daemon.mistake(&args)
+    };
+    let told = create("v1", "16M", "2");
+    assert!(told.contains("volume ls"), "{told}");
+    let told = create("v2", "16M", "4");
+    assert!(told.contains("choose 1 to 3"), "{told}");
+    let told = create("v2", "1G", "2");
+    assert!(told.contains("choose a smaller size"), "{told}");
+    for args in [
+        &["volume", "resize", "v1", "32M"][..],
+        &["volume", "erase", "v1"],
+        &["volume", "snapshot", "v1", "s1"],
+    ] {
+        machine.daemon.mistake(args);
+    }
+    let told = machine.daemon.mistake(&["volume", "remove", "v1"]);
+    assert!(told.contains("all nodes"), "{told}");
+}
+
+#[test]
+fn a_replicated_volume_outlives_each_of_its_nodes_in_turn() {
+    if Command::new("etcd").arg("--version").output().is_err() {
+        return block::testing::skip("etcd is not installed (Debian: etcd-server)");
+    }
+    let folder = Folder::new();
+    let mut machines = Machine::start(&folder, 3);
+    Machine::make_cluster(&machines);
+    let create = ["volume", "create", "v1", "--size", "16M", "--copies", "2"];
+    machines[2].daemon.ok(&create);
+    let identity = |shown: &Value| shown["identity"]["uuid"].clone();
+    let shown = machines[2].wait_for_copies(2);
+    for machine in &machines {
+        let seen = machine.wait_for_copies(2);
+        assert_eq!(identity(&seen), identity(&shown));
+        machine.offer();
+    }
+    refuse_volumes(&machines[1]);
+    let place = |name: &Value| match name.as_str() {
+        Some("n1") => 0,
+        Some("n2") => 1,
+        _ => 2,
+    };
+    let copies = &shown["replication"]["copies"];
+    let (first, second) = (place(&copies[0]["node"]), place(&copies[1]["node"]));
+    let primary = place(&shown["replication"]["primary"]);
+    let (primary, secondary) = if primary == first {
+        (first, second)
+    } else {
+        (second, first)
+    };
+    let other = 3 - primary - secondary;
+
+    machines[primary].verify("write");
+    machines[primary].kill();
+    machines[secondary].wait_for_copies(1);
+    machines[secondary].verify("read");
+    machines[other].verify("read");
+    machines[primary].daemon.restart();
+    // It copies while hosts write.
+    machines[other].verify("write");
+    machines[secondary].wait_for_copies(2);
+    machines[primary].wait_for_copies(2);
+
+    machines[secondary].kill();
+    machines[primary].wait_for_copies(1);
+    machines[primary].verify("read");
+    machines[secondary].daemon.restart();
+    machines[secondary].wait_for_copies(2);
+    machines[secondary].verify("read");
+
+    machines[other]
+        .daemon
+        .ok(&["volume", "remove", "v1", "--force"]);
+    for machine in &machines {
+        machine.wait_for_volume(Value::is_null);
+    }
+}
+
 #[test]
 fn a_daemon_that_takes_part_in_no_cluster_says_how_to() {
     let daemon = Daemon::start("no-cluster");
-    for args in [["cluster", "ls"], ["node", "ls"], ["cluster", "leave"]] {
-        let told = daemon.mistake(&args);
+    let create = ["volume", "create", "v1", "--size", "1G", "--copies", "2"];
+    let lines: [&[&str]; 4] = [
+        &["cluster", "ls"],
+        &["node", "ls"],
+        &["cluster", "leave"],
+        &create,
+    ];
+    for args in lines {
+        let told = daemon.mistake(args);
         assert!(told.contains("--cluster ADDRESS"), "{told}");
     }
 }

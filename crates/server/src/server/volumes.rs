@@ -92,7 +92,7 @@ impl Server {
     }
 
     /// What a volume without a name uses of the server.
-    pub(super) fn platform(&self) -> Platform {
+    pub fn platform(&self) -> Platform {
         Platform {
             budget: Arc::clone(&self.core().budget),
             relay: Arc::clone(&self.core().relay),
@@ -473,6 +473,7 @@ impl VolumeHandle {
             paths: storage.paths(),
             cache: storage.cache().map(Caching::statistics),
             mirror: storage.mirror().map(Mirroring::info),
+            replication: storage.replication(),
             filters: controls.filters(),
             attachments,
             statistics: self.totals.sum(),
@@ -564,6 +565,11 @@ impl Sources for Server {
     ) -> Result<Arc<dyn ManagedVolume>, VolumeError> {
         let own = Arc::new(OfferedDisks(Arc::downgrade(self.core())));
         remote::open(spec, origin, platform, own)
+    }
+
+    fn open_replicated(&self, spec: &VolumeSpec) -> Result<Arc<dyn ManagedVolume>, VolumeError> {
+        let replicas = self.core().replicas.as_ref();
+        node_link::attach(replicas.ok_or(VolumeError::NoCluster)?, spec)
     }
 }
 

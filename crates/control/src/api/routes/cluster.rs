@@ -19,7 +19,7 @@ use crate::engine::Engine;
 pub(in crate::api) struct Cluster(pub(in crate::api) Option<Arc<dyn ClusterControl>>);
 
 impl Cluster {
-    fn control(&self) -> Result<&dyn ClusterControl, ApiError> {
+    pub(super) fn control(&self) -> Result<&dyn ClusterControl, ApiError> {
         let control = self.0.as_deref();
         control.ok_or_else(|| ClusterFault::not_enabled().into())
     }

@@ -1,0 +1,262 @@
+//! Creates and removes replicated volumes.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use control::{Force, Identity, KindFields, NodeRole, Placement, Volume, VolumeKind, VolumeName};
+use node_link::VolumeId;
+use replica::wire::encode_config;
+use replica::{Config, MemberId};
+use tokio::time::{Instant, sleep};
+use uuid::Uuid;
+
+use super::shared::{Active, SharedNode};
+use super::view;
+use super::volumes::id_of;
+use crate::etcd::{Entry, EtcdError, Txn, TxnOutcome};
+use crate::fault::Fault;
+use crate::keys::{AliveRecord, Keys, record, value};
+use crate::membership::NodeRecord;
+use crate::placement::{LossCover, Placed, Pool, PoolNode, Provision, Wish};
+
+/// How often a change is tried while other nodes change the volumes.
+const ATTEMPTS_MAX: usize = 32;
+/// How long this machine may take to have a volume, or to have it no more; afterwards it is
+/// reported as it is.
+const LOCAL_LIMIT: Duration = Duration::from_secs(10);
+/// Between two looks.
+const RETRY: Duration = Duration::from_millis(10);
+/// Volumes may promise all of the memory, and no more.
+const OVERCOMMIT_PERCENT: u64 = 100;
+
+/// What became of an attempt.
+#[derive(PartialEq, Eq)]
+enum Attempt {
+    Done,
+    /// Something was changed meanwhile, or it is not known whether the change was made.
+    Again,
+}
+
+/// A volume that is to be created.
+struct Request {
+    name: VolumeName,
+    volume: Volume,
+    copies: u8,
+    /// Random, so that no number is used again.
+    id: VolumeId,
+}
+
+pub(super) async fn create(
+    shared: &SharedNode,
+    name: VolumeName,
+    volume: Volume,
+) -> Result<(), Fault> {
+    let active = shared.active()?;
+    volume.check(&name)?;
+    let VolumeKind::Replicated {
+        copies,
+        placement: None,
+    } = volume.kind.0
+    else {
+        return Err(Fault::PlacedAlready { name });
+    };
+    if shared.engine.volume(&name).is_ok() {
+        return Err(Fault::VolumeExists { name });
+    }
+    let _placing = shared.placing.lock().await;
+    let request = Request {
+        name,
+        volume,
+        copies,
+        id: VolumeId(Uuid::new_v4().as_u64_pair().0),
+    };
+    let mut attempts = 0..ATTEMPTS_MAX;
+    while place(&active, &request).await? == Attempt::Again {
+        attempts.next().ok_or(Fault::Changed)?;
+    }
+    wait_until(|| {
+        let view = shared.engine.volume(&request.name).ok();
+        let replication = view.and_then(|view| view.replication);
+        replication.is_some_and(|it| it.primary.is_some())
+    })
+    .await;
+    Ok(())
+}
+
+pub(super) async fn remove(
+    shared: &SharedNode,
+    name: VolumeName,
+    force: Force,
+) -> Result<(), Fault> {
+    let active = shared.active()?;
+    if force == Force::No {
+        return Err(Fault::RemoveNeedsForce { name });
+    }
+    let keys = Keys::of(&active.membership.cluster);
+    let mut attempts = 0..ATTEMPTS_MAX;
+    while let Some(entry) = active.etcd.get(&keys.volume(&name)).await? {
+        attempts.next().ok_or(Fault::Changed)?;
+        let volume: Volume = record(&entry)?;
+        let txn = Txn::new().if_revision(&entry.key, entry.revision);
+        let txn = txn.put(&keys.pool(), Vec::new()).delete(&entry.key);
+        let txn = match id_of(&volume) {
+            Some(id) => txn.delete(&keys.config(id)),
+            None => txn,
+        };
+        match active.etcd.commit(txn).await {
+            Ok(_) | Err(EtcdError::OutcomeUnknown { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    wait_until(|| shared.engine.volume(&name).is_err()).await;
+    Ok(())
+}
+
+async fn wait_until(is_so: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !is_so() && begin.elapsed() < LOCAL_LIMIT {
+        sleep(RETRY).await;
+    }
+}
+
+/// Places a volume and writes it to etcd, if nothing is changed meanwhile: neither other volumes
+/// nor the start of the nodes that hold the copies.
+async fn place(active: &Active, request: &Request) -> Result<Attempt, Fault> {
+    let Request {
+        name, volume, id, ..
+    } = request;
+    let keys = Keys::of(&active.membership.cluster);
+    let etcd = &active.etcd;
+    if let Some(found) = etcd.get(&keys.volume(name)).await? {
+        let found: Volume = record(&found)?;
+        if id_of(&found) == Some(*id) {
+            return Ok(Attempt::Done);
+        }
+        let name = name.clone();
+        return Err(Fault::VolumeExists { name });
+    }
+    // First, so that it changes if the rest does.
+    let guard = etcd.get(&keys.pool()).await?;
+    let nodes = view::nodes(active).await?;
+    let (alive, _) = etcd.list(&keys.alive()).await?;
+    let up = Up::read(&nodes, alive, &keys.alive())?;
+    let (volumes, _) = etcd.list(&keys.volumes()).await?;
+    let placed = pool(&nodes, &up, &volumes)?
+        .place(id.0, wish(volume, request.copies), LossCover::Ignored)
+        .map_err(|reason| Fault::Placement {
+            name: name.clone(),
+            reason,
+        })?
+        .nodes
+        .clone();
+    let mut members = Vec::new();
+    let mut txn = Txn::new().if_absent(&keys.volume(name));
+    txn = match guard {
+        Some(entry) => txn.if_revision(&keys.pool(), entry.revision),
+        None => txn.if_absent(&keys.pool()),
+    };
+    for number in &placed {
+        let (member, entry) = up.0.get(number).ok_or(Fault::Changed)?;
+        members.push(*member);
+        txn = txn.if_revision(&entry.key, entry.revision);
+    }
+    let first = members.first().copied().ok_or(Fault::Changed)?;
+    let config = Config::first(first, &members).ok_or(Fault::Changed)?;
+    let txn = txn
+        .put(&keys.pool(), Vec::new())
+        .put(&keys.volume(name), value(&request.definition(placed)))
+        .put(&keys.config(*id), encode_config(&config));
+    match etcd.commit(txn).await {
+        Ok(TxnOutcome::Made { .. }) => Ok(Attempt::Done),
+        Ok(TxnOutcome::ConditionFailed) | Err(EtcdError::OutcomeUnknown { .. }) => {
+            Ok(Attempt::Again)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The nodes that can hold copies, by number, with what shows that.
+struct Up(BTreeMap<u32, (MemberId, Entry)>);
+
+impl Up {
+    fn read(nodes: &[NodeRecord], alive: Vec<Entry>, prefix: &str) -> Result<Self, Fault> {
+        let mut up = BTreeMap::new();
+        for entry in alive {
+            let name = entry.key.strip_prefix(prefix);
+            let node = nodes.iter().find(|node| Some(node.name.as_str()) == name);
+            let AliveRecord {
+                number,
+                incarnation,
+            } = record(&entry)?;
+            let is_storage =
+                |node: &&NodeRecord| node.role == NodeRole::Storage && node.number == number;
+            if let (Some(node), Some(incarnation)) = (node.filter(is_storage), incarnation) {
+                let member = MemberId {
+                    node: node.number,
+                    incarnation,
+                };
+                up.insert(node.number, (member, entry));
+            }
+        }
+        Ok(Self(up))
+    }
+}
+
+/// The nodes, with the volumes that are placed on them.
+fn pool(nodes: &[NodeRecord], up: &Up, volumes: &[Entry]) -> Result<Pool, Fault> {
+    let mut zones = BTreeMap::new();
+    let nodes = nodes.iter().map(|node| {
+        let next = u32::try_from(zones.len()).unwrap_or(u32::MAX);
+        PoolNode {
+            number: node.number,
+            zone: *zones.entry(&node.zone).or_insert(next),
+            memory_bytes: node.memory_bytes,
+            is_usable: up.0.contains_key(&node.number),
+        }
+    });
+    let mut pool = Pool::new(nodes, OVERCOMMIT_PERCENT);
+    for entry in volumes {
+        let volume: Volume = record(entry)?;
+        let VolumeKind::Replicated {
+            copies,
+            placement: Some(placement),
+        } = &volume.kind.0
+        else {
+            let key = entry.key.clone();
+            return Err(Fault::Damaged { key });
+        };
+        let placed = Placed {
+            wish: wish(&volume, *copies),
+            nodes: placement.nodes.clone(),
+        };
+        pool.insert(placement.volume, placed);
+    }
+    Ok(pool)
+}
+
+fn wish(volume: &Volume, copies: u8) -> Wish {
+    Wish {
+        size_bytes: volume.size.0,
+        copies: usize::from(copies),
+        provision: Provision::Thin,
+    }
+}
+
+impl Request {
+    /// The definition that all nodes have: with a place, and with identifiers that do not depend on
+    /// the machine.
+    fn definition(&self, nodes: Vec<u32>) -> Volume {
+        let mut volume = self.volume.clone();
+        volume.kind = KindFields(VolumeKind::Replicated {
+            copies: self.copies,
+            placement: Some(Placement {
+                volume: self.id.0,
+                nodes,
+            }),
+        });
+        if volume.identity.is_empty() {
+            volume.identity = Identity::with_uuid(Uuid::new_v4());
+        }
+        volume
+    }
+}

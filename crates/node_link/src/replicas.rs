@@ -1,0 +1,192 @@
+//! The replicated volumes of this machine, whether or not its node runs.
+//!
+//! ```text
+//!  cluster ──► Replicas: the node, and its volumes by number
+//!                  ▲
+//!  server ──► Managed<ReplicaVolume> of a definition
+//! ```
+//!
+//! The server restores its volumes before the node is started, and a node may leave its cluster
+//! while hosts use them. So the server has a volume of its own for each definition, which finds the
+//! [`ReplicatedVolume`] here.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{BuildHasher as _, RandomState};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use memory::Budget;
+use replica::{Config, MemberId};
+use volume::{CopyRole, Placement, ReplicaCopy, ReplicationInfo, VolumeKind, VolumeSpec};
+
+use crate::agreement::VolumeId;
+use crate::clock::now;
+use crate::node::Node;
+use crate::options::{NodeError, VolumeOptions};
+use crate::settings::settings;
+use crate::volume::ReplicatedVolume;
+
+/// The replicated volumes of this machine.
+#[derive(Debug, Default)]
+pub struct Replicas {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    node: Option<Node>,
+    /// Names of the cluster's nodes, by number.
+    names: BTreeMap<u32, String>,
+    volumes: BTreeMap<VolumeId, Arc<ReplicatedVolume>>,
+    /// The volumes of which this start of the node had a copy: another copy is another member.
+    had: BTreeSet<VolumeId>,
+}
+
+impl Replicas {
+    /// The node runs.
+    pub fn start(&self, node: Node) {
+        let mut state = self.lock();
+        let former = std::mem::take(&mut *state);
+        state.node = Some(node);
+        drop(state);
+        drop(former);
+    }
+
+    /// Ends the node, if it runs, and all of its copies. Waits for its threads.
+    pub fn stop(&self) {
+        let former = std::mem::take(&mut *self.lock());
+        drop(former);
+    }
+
+    /// Where another node is reached, and its name.
+    ///
+    /// # Errors
+    /// If the node does not run, or a thread cannot be started.
+    pub fn set_peer(&self, number: u32, name: &str, address: SocketAddr) -> Result<(), NodeError> {
+        let mut state = self.lock();
+        let node = state.node.as_ref().ok_or(NodeError::NotRunning)?;
+        if number != node.number() {
+            node.set_peer(number, vec![address])?;
+        }
+        state.names.insert(number, name.to_owned());
+        Ok(())
+    }
+
+    /// Disconnects from all nodes except these.
+    pub fn retain_peers(&self, numbers: &BTreeSet<u32>) {
+        let mut state = self.lock();
+        let state = &mut *state;
+        let node = &state.node;
+        state.names.retain(|number, _| {
+            let stays = numbers.contains(number);
+            if let Some(node) = node.as_ref().filter(|_| !stays) {
+                node.remove_peer(*number);
+            }
+            stays
+        });
+    }
+
+    /// Begins this node's part in a volume: a copy, which is empty, if the volume is placed here.
+    /// Does nothing if that has happened.
+    ///
+    /// # Errors
+    /// If the node does not run, the volume is not placed, or memory could not be allocated.
+    pub fn open(&self, spec: &VolumeSpec, budget: &Arc<Budget>) -> Result<(), NodeError> {
+        let placement = placement(spec).ok_or(NodeError::NotPlaced)?;
+        let id = VolumeId(placement.volume);
+        let mut state = self.lock();
+        if state.volumes.contains_key(&id) {
+            return Ok(());
+        }
+        let state = &mut *state;
+        let node = state.node.as_ref().ok_or(NodeError::NotRunning)?;
+        let member = placement.nodes.contains(&node.number()).then(|| MemberId {
+            node: node.number(),
+            incarnation: if state.had.insert(id) {
+                node.incarnation()
+            } else {
+                RandomState::new().hash_one((id, now()))
+            },
+        });
+        let geometry = spec.geometry();
+        let options = VolumeOptions {
+            geometry,
+            settings: settings(geometry),
+            member,
+            budget: Arc::clone(budget),
+        };
+        let volume = node.open(id, options)?;
+        state.volumes.insert(id, volume);
+        Ok(())
+    }
+
+    /// Ends this node's part in a volume.
+    pub fn close(&self, id: VolumeId) {
+        let mut state = self.lock();
+        state.volumes.remove(&id);
+        if let Some(node) = &state.node {
+            node.close(id);
+        }
+    }
+
+    /// The volumes that are open.
+    pub fn volumes(&self) -> Vec<VolumeId> {
+        self.lock().volumes.keys().copied().collect()
+    }
+
+    /// The agreement has this configuration of a volume.
+    pub fn see(&self, id: VolumeId, config: Config) {
+        if let Some(volume) = self.volume(id) {
+            volume.see(config);
+        }
+    }
+
+    pub(crate) fn volume(&self, id: VolumeId) -> Option<Arc<ReplicatedVolume>> {
+        self.lock().volumes.get(&id).cloned()
+    }
+
+    /// How the copies of a volume are.
+    pub(crate) fn info(&self, spec: &VolumeSpec, volume: &ReplicatedVolume) -> ReplicationInfo {
+        let status = volume.status();
+        let state = self.lock();
+        let nodes = placement(spec).map_or(&[][..], |placement| &placement.nodes);
+        let copies = nodes.iter().map(|node| {
+            let in_sync = status.in_sync.iter().any(|member| member.node == *node);
+            let is_primary = status.primary.is_some_and(|primary| primary.node == *node);
+            let copied = status.copies.iter().find(|(id, _)| id.node == *node);
+            let shift = spec.block_size.shift();
+            let own = state.node.as_ref();
+            let is_connected = |own: &Node| own.number() == *node || own.is_connected(*node);
+            ReplicaCopy {
+                node: match state.names.get(node) {
+                    Some(name) => name.clone(),
+                    None => node.to_string(),
+                },
+                role: match (is_primary, in_sync) {
+                    (true, _) => CopyRole::Primary,
+                    (false, true) => CopyRole::InSync,
+                    (false, false) => CopyRole::OutOfSync,
+                },
+                is_connected: own.is_some_and(is_connected),
+                copied_through_bytes: copied.map(|(_, next)| next.0 << shift),
+            }
+        });
+        ReplicationInfo {
+            epoch: status.epoch.0,
+            copies: copies.collect(),
+            copied_bytes: status.copied_bytes,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Where the copies of a volume are.
+pub(crate) fn placement(spec: &VolumeSpec) -> Option<&Placement> {
+    match &spec.kind {
+        VolumeKind::Replicated { placement, .. } => placement.as_ref(),
+        _ => None,
+    }
+}
