@@ -31,6 +31,7 @@ mod device;
 pub mod host;
 mod identity;
 mod inquiry;
+mod lease;
 pub mod medium;
 mod mode;
 mod opcodes;
@@ -43,6 +44,7 @@ mod sense;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod turn;
+mod workload;
 
 pub use copy::{CopySlots, CopyWork};
 pub use device::{
@@ -51,6 +53,7 @@ pub use device::{
 pub use device::{UNITS_MAX, View};
 pub use identity::{Naa, UnitIdentity};
 pub use inquiry::TargetPort;
+pub use lease::{COMMAND_SLOTS_MAX, LeaseHolder};
 pub use medium::{Execution, Medium, VerifyMode};
 pub use report::{lun_bytes, parse_lun};
 pub use reservation::{NexusPorts, Registration, Reservation, ReservationType, Reservations};
@@ -61,3 +64,4 @@ pub use sense::{
     Asc, FieldPointer, KeySpecific, SENSE_LEN_MAX, ScsiStatus, Sense, SenseBytes, SenseFormat,
 };
 pub use turn::{Step, Turn};
+pub use workload::{SanitizeBegun, WorkItem, Workload};
