@@ -349,3 +349,32 @@ fn a_host_with_secrets_names_the_files_that_hold_them() {
         r#"--dhchap-secret="$(cat SECRET-FILE)" --dhchap-ctrl-secret="$(cat CTRL-SECRET-FILE)""#;
     assert!(connect.ends_with(secrets), "{connect}");
 }
+
+#[test]
+fn an_srp_portal_is_added_by_the_targets_port_identifier() {
+    let host = "0x0000000000000005505400fffe123456";
+    let site = Site::new(IQN, &[host], &["srp://192.0.2.1:5555"]);
+    let lines = site.all();
+    let steps = &lines.portals[0].steps;
+    let port = server::srp_port(&IQN.parse().expect("a name"));
+    assert_eq!(
+        steps.connect,
+        [
+            "modprobe ib_srp".to_owned(),
+            format!(
+                "echo id_ext={:016x},ioc_guid={:016x},dest=192.0.2.1:5555,initiator_ext=0000000000000005 > {}",
+                port.extension(),
+                port.guid(),
+                "\"$(ls -d /sys/class/infiniband_srp/srp-*/add_target | head -n 1)\""
+            )
+        ]
+    );
+    assert!(steps.discover.is_empty() && steps.at_boot.commands.is_empty());
+    assert_eq!(lines.disconnect.len(), 1);
+    assert!(
+        lines
+            .notes
+            .iter()
+            .all(|note| !note.contains("initiatorname.iscsi"))
+    );
+}
