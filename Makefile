@@ -35,13 +35,13 @@ test: build
 	tests/nfs/run
 	tests/attach/run
 	tests/vm/report-test
-	tests/vm/run --short --again --flaky-max 2 --jobs 3 --only '!(*/io_goes_on_while_the_adapter_is_away)' iser nvme-rdma iscsi nvme-tcp nvme-tls fabric volumes nfs
+	tests/vm/run --short --again --flaky-max 2 --jobs 3 --only '!(*/io_goes_on_while_the_adapter_is_away)' iser srp nvme-rdma iscsi nvme-tcp nvme-tls fabric volumes nfs
 
 # Repeats the RDMA suites with adapters: the daemon runs in a guest of its own on rdma_rxe, which is removed and added again. Takes 15
 # minutes beside `make test`.
 test-adapters: build
 	@scripts/deps.sh test
-	tests/vm/run --again --jobs 2 --peer ramport-hw nvme-rdma iser
+	tests/vm/run --again --jobs 2 --peer ramport-hw nvme-rdma iser srp
 
 # Takes hours: 500 seeds of the simulations, 10,000 cases of each property, what `make test` leaves out of the virtual machine's tests,
 # 10,000 connections by each transport, and a minute of each fuzz target.

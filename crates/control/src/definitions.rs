@@ -73,7 +73,7 @@ pub struct Definitions {
     #[schema(value_type = Option<String>, example = json!(null))]
     pub machine: Option<Uuid>,
     /// The URLs of the addresses where protocols listen: nvme+tcp, nvme+rdma, iscsi (with `,GROUP`
-    /// after the port for a portal group other than 1), iser, brp, brp+rdma, nfs, nfs+udp and
+    /// after the port for a portal group other than 1), iser, srp, brp, brp+rdma, nfs, nfs+udp and
     /// nfs+rdma. RDMA portals may end with `?rdma=auto`, `?rdma=hw` (an adapter only) or
     /// `?rdma=soft` (software only). NVMe and iSCSI portals may end with `?auth=required`, or
     /// `&auth=required` after another option: all hosts have to authenticate, for discovery too.

@@ -273,7 +273,7 @@ pub struct Portal(pub PortalDefinition);
 pub enum PortalFault {
     /// The scheme is not that of a supported protocol.
     #[error(
-        "has an unknown protocol; write nvme+tcp://, nvme+rdma://, iscsi://, iser://, brp://, brp+rdma://, nfs://, nfs+udp:// or nfs+rdma://, then ADDRESS:PORT"
+        "has an unknown protocol; write nvme+tcp://, nvme+rdma://, iscsi://, iser://, srp://, brp://, brp+rdma://, nfs://, nfs+udp:// or nfs+rdma://, then ADDRESS:PORT"
     )]
     Scheme,
     /// What follows the comma is no portal group, or the protocol has none.
@@ -293,7 +293,7 @@ pub enum PortalFault {
     NoAuth,
     /// What is to carry RDMA, if there is none.
     #[error(
-        "has rdma= but does not use RDMA; write nvme+rdma://, iser://, brp+rdma:// or nfs+rdma://, or leave out rdma="
+        "has rdma= but does not use RDMA; write nvme+rdma://, iser://, srp://, brp+rdma:// or nfs+rdma://, or leave out rdma="
     )]
     NoRdma,
     /// Whether hosts use TLS, if there is none.
@@ -426,6 +426,7 @@ pub const fn default_port(transport: Transport) -> u16 {
         Transport::Nfs | Transport::NfsUdp => 2049,
         Transport::NfsRdma => 20_049,
         Transport::Brp | Transport::BrpRdma => 4424,
+        Transport::Srp => 5555,
     }
 }
 

@@ -7,6 +7,7 @@
 mod disk;
 mod iscsi;
 mod nvme;
+mod srp;
 
 use std::net::IpAddr;
 
@@ -178,6 +179,9 @@ pub(crate) fn lines(offer: &Offer<'_>, wish: &Wish<'_>) -> Result<ConnectLines, 
         notes: way_notes(way),
         steps: match protocol {
             Protocol::Nvme => nvme::steps(target, &host, way),
+            Protocol::Iscsi if way.portal.transport == Transport::Srp => {
+                srp::steps(target, &host, way)
+            }
             Protocol::Iscsi => iscsi::steps(target, &host, way),
         },
     });
@@ -190,9 +194,24 @@ pub(crate) fn lines(offer: &Offer<'_>, wish: &Wish<'_>) -> Result<ConnectLines, 
         disks,
         disconnect: match protocol {
             Protocol::Nvme => nvme::disconnect(target),
-            Protocol::Iscsi => iscsi::disconnect(target),
+            Protocol::Iscsi => disconnect_scsi(target, &ways),
         },
     })
+}
+
+/// The commands that disconnect from an iSCSI target, through portals of iSCSI and of SRP.
+fn disconnect_scsi(target: &TargetView, ways: &[Way<'_>]) -> Vec<String> {
+    let (srp, iscsi): (Vec<&Way<'_>>, Vec<_>) = ways
+        .iter()
+        .partition(|way| way.portal.transport == Transport::Srp);
+    let mut commands = Vec::new();
+    if !iscsi.is_empty() {
+        commands.extend(iscsi::disconnect(target));
+    }
+    if !srp.is_empty() {
+        commands.extend(srp::disconnect());
+    }
+    commands
 }
 
 /// The commands by which `host` connects to an NVMe target with the option `proof`, through each
@@ -404,7 +423,10 @@ fn notes(
         let addresses = view.addresses.join(", ");
         notes.push(format!("The host may connect from {addresses} only."));
     }
-    if let (Protocol::Iscsi, Some(name)) = (protocol, host.name) {
+    let name = host.name.and_then(|name| name.parse::<HostName>().ok());
+    if let (Protocol::Iscsi, Some(name)) = (protocol, name)
+        && !name.is_srp_port()
+    {
         notes.push(format!(
             "The host must have this line in /etc/iscsi/initiatorname.iscsi: InitiatorName={name}"
         ));

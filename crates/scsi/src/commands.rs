@@ -133,6 +133,7 @@ impl Device {
         let through = |port: &&inquiry::TargetPort| port.relative_id == nexus.ports.target_port;
         let unknown = inquiry::TargetPort {
             relative_id: 0,
+            protocol: inquiry::PortProtocol::Iscsi,
             name: String::new(),
             group: 0,
         };

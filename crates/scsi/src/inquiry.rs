@@ -20,12 +20,24 @@ const REVISION: &[u8; 4] = b"0001";
 /// VERSION field. All of them know SPC-4 (6); the pages and opcodes show what SPC-5 adds.
 const VERSION_DESCRIPTORS: [u16; 4] = [0x00A0, 0x0460, 0x04C0, 0x0960];
 
+/// The transport of a target port: PROTOCOL IDENTIFIER.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum PortProtocol {
+    /// SRP.
+    Srp = 4,
+    /// iSCSI.
+    Iscsi = 5,
+}
+
 /// A target port as the pages show it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetPort {
     /// RELATIVE TARGET PORT IDENTIFIER.
     pub relative_id: u16,
-    /// The port's SCSI name; for iSCSI `name,t,0xTPGT`.
+    /// Its transport.
+    pub protocol: PortProtocol,
+    /// The port's SCSI name; for iSCSI `name,t,0xTPGT`, for SRP `eui.` and its identifier.
     pub name: String,
     /// TARGET PORT GROUP.
     pub group: u16,
@@ -85,14 +97,28 @@ pub(crate) fn vital_product_data(code: u8, subject: &Subject<'_>) -> Result<Vec<
     Ok(page)
 }
 
+/// What a designator names.
+#[derive(Clone, Copy)]
+enum Association {
+    Unit,
+    Port(PortProtocol),
+    /// The target device, whose name is one of iSCSI.
+    Device,
+}
+
 /// A designation descriptor: code set, association and type, then the designator.
-fn designator(code_set: u8, association: u8, kind: u8, value: &[u8]) -> Vec<u8> {
-    // PROTOCOL IDENTIFIER 5 (iSCSI) is valid (PIV) for associations with a port or the device.
-    let piv = if association == 0 { 0 } else { 0x80 };
-    let protocol = if association == 0 { 0 } else { 0x50 };
+fn designator(code_set: u8, association: Association, kind: u8, value: &[u8]) -> Vec<u8> {
+    // PROTOCOL IDENTIFIER is valid (PIV) for associations with a port or the device.
+    let (number, protocol) = match association {
+        Association::Unit => (0, None),
+        Association::Port(protocol) => (1, Some(protocol)),
+        Association::Device => (2, Some(PortProtocol::Iscsi)),
+    };
+    let piv = if protocol.is_some() { 0x80 } else { 0 };
+    let protocol = protocol.map_or(0, |protocol| (protocol as u8) << 4);
     let mut out = vec![
         protocol | code_set,
-        piv | association << 4 | kind,
+        piv | number << 4 | kind,
         0,
         value.len() as u8,
     ];
@@ -101,7 +127,7 @@ fn designator(code_set: u8, association: u8, kind: u8, value: &[u8]) -> Vec<u8> 
 }
 
 /// A SCSI name string designator: UTF-8, null-terminated, padded to a multiple of four.
-fn name_string(association: u8, name: &str) -> Vec<u8> {
+fn name_string(association: Association, name: &str) -> Vec<u8> {
     let mut value = name.as_bytes().to_vec();
     value.truncate(247);
     value.push(0);
@@ -114,14 +140,15 @@ fn device_identification(subject: &Subject<'_>) -> Vec<u8> {
     t10.extend(subject.identity.serial.as_bytes());
     let relative = u32::from(subject.port.relative_id).to_be_bytes();
     let group = u32::from(subject.port.group).to_be_bytes();
+    let (unit, port) = (Association::Unit, Association::Port(subject.port.protocol));
     [
-        designator(1, 0, 3, subject.identity.naa.bytes()),
-        designator(1, 0, 2, &subject.identity.eui64),
-        designator(2, 0, 1, &t10),
-        designator(1, 1, 4, &relative),
-        designator(1, 1, 5, &group),
-        name_string(1, &subject.port.name),
-        name_string(2, subject.device_name),
+        designator(1, unit, 3, subject.identity.naa.bytes()),
+        designator(1, unit, 2, &subject.identity.eui64),
+        designator(2, unit, 1, &t10),
+        designator(1, port, 4, &relative),
+        designator(1, port, 5, &group),
+        name_string(port, &subject.port.name),
+        name_string(Association::Device, subject.device_name),
     ]
     .concat()
 }
@@ -139,7 +166,7 @@ fn extended_inquiry(write_cache: WriteCache) -> Vec<u8> {
 fn scsi_ports(subject: &Subject<'_>) -> Vec<u8> {
     let mut body = Vec::new();
     for port in subject.ports {
-        let name = name_string(1, &port.name);
+        let name = name_string(Association::Port(port.protocol), &port.name);
         body.extend([0, 0]);
         body.extend(port.relative_id.to_be_bytes());
         body.extend([0; 4]); // reserved; no initiator port TransportID
@@ -221,6 +248,7 @@ mod tests {
         let identity = UnitIdentity::derived(0x1122_3344_5566_7788, "S1".into());
         let port = TargetPort {
             relative_id: 2,
+            protocol: PortProtocol::Iscsi,
             name: "iqn.x,t,0x0001".into(),
             group: 1,
         };

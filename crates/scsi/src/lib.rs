@@ -1,8 +1,8 @@
 //! A SCSI device server (SPC, SBC, SAM) over volumes: what every SCSI transport shares.
 //!
-//! It stands between a transport (iSCSI over TCP, iSER) and `block`. It knows CDBs, sense data,
-//! reservations and unit attentions. It does not know PDUs, sessions of a transport, sockets and
-//! clocks.
+//! It stands between a transport (iSCSI over TCP, iSER, SRP) and `block`. It knows CDBs, sense
+//! data, reservations and unit attentions. It does not know PDUs, sessions of a transport, sockets
+//! and clocks.
 //!
 //! A transport opens a nexus at a [`Device`], and asks [`Device::begin`] about each CDB. Transfers
 //! come back as [`Medium`] commands that it executes on the volume itself, piece by piece as data
@@ -11,8 +11,9 @@
 //! changes.
 //!
 //! ```
-//! use scsi::{Begin, Device, LunMap, NexusPorts, TargetPort};
-//! let port = TargetPort { relative_id: 1, name: "iqn.2026-01.example:a,t,0x0001".into(), group: 1 };
+//! use scsi::{Begin, Device, LunMap, NexusPorts, PortProtocol, TargetPort};
+//! let name = "iqn.2026-01.example:a,t,0x0001".into();
+//! let port = TargetPort { relative_id: 1, protocol: PortProtocol::Iscsi, name, group: 1 };
 //! let mut device = Device::new("iqn.2026-01.example:a".into(), vec![port]);
 //! let ports = NexusPorts { initiator: "iqn.host,i,0x000000000001".into(), target_port: 1 };
 //! let nexus = device.open_nexus(ports, LunMap::All, block::Access::ReadWrite).expect("room");
@@ -31,6 +32,7 @@ mod device;
 pub mod host;
 mod identity;
 mod inquiry;
+mod lease;
 pub mod medium;
 mod mode;
 mod opcodes;
@@ -43,6 +45,7 @@ mod sense;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod turn;
+mod workload;
 
 pub use copy::{CopySlots, CopyWork};
 pub use device::{
@@ -50,7 +53,8 @@ pub use device::{
 };
 pub use device::{UNITS_MAX, View};
 pub use identity::{Naa, UnitIdentity};
-pub use inquiry::TargetPort;
+pub use inquiry::{PortProtocol, TargetPort};
+pub use lease::{COMMAND_SLOTS_MAX, LeaseHolder};
 pub use medium::{Execution, Medium, VerifyMode};
 pub use report::{lun_bytes, parse_lun};
 pub use reservation::{NexusPorts, Registration, Reservation, ReservationType, Reservations};
@@ -61,3 +65,4 @@ pub use sense::{
     Asc, FieldPointer, KeySpecific, SENSE_LEN_MAX, ScsiStatus, Sense, SenseBytes, SenseFormat,
 };
 pub use turn::{Step, Turn};
+pub use workload::{SanitizeBegun, WorkItem, Workload};

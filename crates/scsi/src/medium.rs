@@ -3,13 +3,15 @@
 //! Read first: SBC-4, "Direct access block commands".
 
 mod execution;
+mod pieces;
 
 use block::{BlockSize, Blocks, DataUse, Extent, Geometry, Lba, OpKind, Persistence, Unmap};
 
 use crate::opcodes::Name;
 use crate::sense::{Asc, Sense};
 
-pub use self::execution::{Execution, unmapped};
+pub use self::execution::{Execution, unmapped, unmapped_inside};
+pub use self::pieces::Transfer;
 
 /// The most blocks that one READ, WRITE or VERIFY covers (MAXIMUM TRANSFER LENGTH), in bytes.
 pub const TRANSFER_LEN_BYTES_MAX: u64 = 4 << 20;

@@ -13,6 +13,9 @@ const LIST_LEN: usize = 24;
 const ISCSI_PORT: u8 = 0x45;
 /// TransportID: iSCSI, format 00b (name alone).
 const ISCSI_DEVICE: u8 = 0x05;
+/// TransportID of an SRP initiator port, and its length in bytes.
+const SRP_PORT: u8 = 0x04;
+const SRP_LEN: usize = 24;
 
 /// The service actions of PERSISTENT RESERVE OUT.
 mod out {
@@ -161,11 +164,15 @@ fn transport_ids(list: &[u8], target_port: u16) -> Result<Vec<NexusPorts>, Refus
     Ok(found)
 }
 
-/// An iSCSI TransportID: the initiator port's name, and how many bytes it takes.
+/// A TransportID of iSCSI or SRP: the initiator port's name, and how many bytes it takes.
 fn transport_id(bytes: &[u8]) -> Option<(String, usize)> {
     let [kind, _, high, low, ..] = *bytes else {
         return None;
     };
+    if kind == SRP_PORT {
+        let port: [u8; 16] = bytes.get(8..SRP_LEN)?.try_into().ok()?;
+        return Some((format!("{:#034x}", u128::from_be_bytes(port)), SRP_LEN));
+    }
     if !matches!(kind, ISCSI_PORT | ISCSI_DEVICE) {
         return None;
     }
@@ -179,7 +186,15 @@ fn transport_id(bytes: &[u8]) -> Option<(String, usize)> {
     (!name.is_empty()).then(|| (name.to_owned(), len))
 }
 
+/// The TransportID of an initiator port. Ports of SRP are named by `0x` and 32 hexadecimal digits.
 fn encode_transport_id(name: &str) -> Vec<u8> {
+    let digits = name.strip_prefix("0x").filter(|digits| digits.len() == 32);
+    if let Some(port) = digits.and_then(|digits| u128::from_str_radix(digits, 16).ok()) {
+        let mut out = vec![0; SRP_LEN];
+        out[0] = SRP_PORT;
+        out[8..].copy_from_slice(&port.to_be_bytes());
+        return out;
+    }
     let mut value = name.as_bytes().to_vec();
     value.push(0);
     value.resize(value.len().next_multiple_of(4).max(20), 0);
@@ -286,6 +301,14 @@ mod tests {
         );
         assert_eq!(transport_id(&encoded[..10]), None);
         assert_eq!(transport_id(&[0x06, 0, 0, 0]), None);
+        let name = "0x0000000000000001505400fffe123456";
+        let encoded = encode_transport_id(name);
+        assert_eq!(
+            (encoded[0], encoded.len(), encoded[23]),
+            (SRP_PORT, 24, 0x56)
+        );
+        assert_eq!(transport_id(&encoded), Some((name.to_owned(), 24)));
+        assert_eq!(transport_id(&encoded[..23]), None);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use session::Leases;
 
 use crate::{
     CopySlots, CopyWork, Device, Execution, Lun, LunMap, Medium, Naa, NexusId, NexusPorts,
-    Response, SanitizeWork, Sense, Step, TargetPort, Turn, UnitIdentity,
+    PortProtocol, Response, SanitizeWork, Sense, Step, TargetPort, Turn, UnitIdentity,
 };
 
 /// A device of this name with one port and these logical units.
@@ -20,6 +20,7 @@ pub fn device<V: Volume + 'static>(
 ) -> Device {
     let port = TargetPort {
         relative_id: 1,
+        protocol: PortProtocol::Iscsi,
         name: format!("{name},t,0x0001"),
         group: 1,
     };

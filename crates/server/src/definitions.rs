@@ -328,6 +328,8 @@ pub enum Transport {
     Brp,
     /// The same over RDMA.
     BrpRdma,
+    /// The SCSI RDMA Protocol (SRP), for the targets of iSCSI.
+    Srp,
 }
 
 impl Transport {
@@ -336,7 +338,7 @@ impl Transport {
     pub const fn protocol(self) -> Option<Protocol> {
         match self {
             Self::NvmeTcp | Self::NvmeRdma | Self::Brp | Self::BrpRdma => Some(Protocol::Nvme),
-            Self::Iscsi | Self::Iser => Some(Protocol::Iscsi),
+            Self::Iscsi | Self::Iser | Self::Srp => Some(Protocol::Iscsi),
             Self::Nfs | Self::NfsUdp | Self::NfsRdma => None,
         }
     }
@@ -356,11 +358,23 @@ impl Transport {
         matches!(self, Self::Brp | Self::BrpRdma)
     }
 
+    /// Whether iSCSI is spoken there.
+    pub const fn is_iscsi(self) -> bool {
+        matches!(self, Self::Iscsi | Self::Iser)
+    }
+
+    /// Whether hosts are known there by what they say alone: their names and addresses.
+    pub const fn trusts_names(self) -> bool {
+        matches!(self, Self::Brp | Self::BrpRdma | Self::Srp)
+    }
+
     /// Whether hosts can prove there who they are.
     pub const fn authenticates(self) -> bool {
         match self {
             Self::NvmeTcp | Self::NvmeRdma | Self::Iscsi | Self::Iser => true,
-            Self::Nfs | Self::NfsUdp | Self::NfsRdma | Self::Brp | Self::BrpRdma => false,
+            Self::Nfs | Self::NfsUdp | Self::NfsRdma | Self::Brp | Self::BrpRdma | Self::Srp => {
+                false
+            }
         }
     }
 
@@ -371,7 +385,12 @@ impl Transport {
             Self::Iscsi => Some(Self::Iser),
             Self::Nfs => Some(Self::NfsRdma),
             Self::Brp => Some(Self::BrpRdma),
-            Self::NfsUdp | Self::NvmeRdma | Self::Iser | Self::NfsRdma | Self::BrpRdma => None,
+            Self::NfsUdp
+            | Self::NvmeRdma
+            | Self::Iser
+            | Self::NfsRdma
+            | Self::BrpRdma
+            | Self::Srp => None,
         }
     }
 
@@ -379,7 +398,7 @@ impl Transport {
     pub const fn is_rdma(self) -> bool {
         matches!(
             self,
-            Self::NvmeRdma | Self::Iser | Self::NfsRdma | Self::BrpRdma
+            Self::NvmeRdma | Self::Iser | Self::NfsRdma | Self::BrpRdma | Self::Srp
         )
     }
 
@@ -388,7 +407,7 @@ impl Transport {
         match self {
             Self::NvmeTcp | Self::Iscsi | Self::Nfs | Self::Brp => "tcp",
             Self::NfsUdp => "udp",
-            Self::NvmeRdma | Self::Iser | Self::NfsRdma | Self::BrpRdma => "rdma",
+            Self::NvmeRdma | Self::Iser | Self::NfsRdma | Self::BrpRdma | Self::Srp => "rdma",
         }
     }
 
@@ -404,6 +423,7 @@ impl Transport {
             Self::NfsRdma => "nfs+rdma",
             Self::Brp => "brp",
             Self::BrpRdma => "brp+rdma",
+            Self::Srp => "srp",
         }
     }
 
@@ -419,6 +439,7 @@ impl Transport {
             "nfs+rdma" => Some(Self::NfsRdma),
             "brp" => Some(Self::Brp),
             "brp+rdma" => Some(Self::BrpRdma),
+            "srp" => Some(Self::Srp),
             _ => None,
         }
     }

@@ -9,6 +9,7 @@ use std::str::FromStr;
 
 use nvme::controller::NamespaceIds;
 use scsi::{Naa as NaaDesignator, UnitIdentity};
+use srp::wire::PortId;
 use uuid::Uuid;
 
 use crate::{Protocol, TargetName, VolumeName};
@@ -97,6 +98,13 @@ pub enum IdentityFault {
         SerialNumber::LEN_MAX_BYTES
     )]
     Serial,
+}
+
+/// The port identifier by which SRP initiators name a target: derived from its name alone, so that
+/// it stays when the target moves to another machine.
+pub fn srp_port(target: &TargetName) -> PortId {
+    let name = format!("srp:{target}");
+    PortId(Uuid::new_v5(&Uuid::NAMESPACE_URL, name.as_bytes()).into_bytes())
 }
 
 impl VolumeIdentity {

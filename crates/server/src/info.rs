@@ -196,6 +196,11 @@ pub enum SessionProtocol {
         /// Its connections, oldest first.
         connections: Vec<IscsiConnection>,
     },
+    /// The channels of an SRP initiator with a target.
+    Srp {
+        /// Their state.
+        state: IscsiState,
+    },
     /// A connection of an NFS client.
     Nfs {
         /// The transport of its portal.
@@ -230,11 +235,12 @@ impl SessionProtocol {
             | Self::Iscsi { transport, .. }
             | Self::Nfs { transport, .. }
             | Self::Brp { transport, .. } => *transport,
+            Self::Srp { .. } => Transport::Srp,
         }
     }
 }
 
-/// The state of an iSCSI session.
+/// The state of a session with an iSCSI target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IscsiState {
     /// In full feature phase.

@@ -49,7 +49,7 @@ pub use fabric::{
     Segmentation as RdmaSegmentation, SoftStatistics as RdmaStatistics,
 };
 pub use identity::{
-    DiskUuid, Eui64, IdentityFault, Naa, Nguid, Place, SerialNumber, VolumeIdentity,
+    DiskUuid, Eui64, IdentityFault, Naa, Nguid, Place, SerialNumber, VolumeIdentity, srp_port,
 };
 pub use info::{
     Attachment, HostInfo, IscsiConnection, IscsiState, PortalInfo, RdmaInfo, SessionId,

@@ -136,14 +136,26 @@ impl HostName {
         &self.0
     }
 
-    /// The protocol whose hosts give such a name: iSCSI for names in a form of iSCSI's, NVMe for
-    /// all others.
+    /// The protocol whose targets hosts of such a name use: iSCSI for names in a form of iSCSI's
+    /// and for port identifiers of SRP, NVMe for all others.
     pub fn protocol(&self) -> Protocol {
-        Protocol::of_name(&self.0)
+        if self.is_srp_port() {
+            Protocol::Iscsi
+        } else {
+            Protocol::of_name(&self.0)
+        }
+    }
+
+    /// Whether it is the port identifier of an SRP initiator: `0x` and 32 hexadecimal digits in
+    /// lower case.
+    pub fn is_srp_port(&self) -> bool {
+        let digits = self.0.strip_prefix("0x");
+        let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        digits.is_some_and(|digits| digits.len() == 32 && digits.bytes().all(is_digit))
     }
 
     /// Whether it is of a kind that hosts give themselves: an NQN, or an iSCSI name (`iqn.`,
-    /// `eui.`, `naa.`).
+    /// `eui.`, `naa.`), or a port identifier of SRP.
     pub fn is_qualified(&self) -> bool {
         self.0.starts_with("nqn.") || self.protocol() == Protocol::Iscsi
     }
@@ -361,5 +373,15 @@ mod tests {
             (host.protocol(), host.is_qualified()),
             (Protocol::Iscsi, true)
         );
+        for (text, is_port) in [
+            ("0x00000000000000015054_00fffe123456", false),
+            ("0x0000000000000001505400fffe123456", true),
+            ("0x0000000000000001505400FFFE123456", false),
+            ("0x1", false),
+        ] {
+            let host: HostName = text.parse().expect("a name");
+            assert_eq!(host.is_srp_port(), is_port, "{text}");
+            assert_eq!(host.protocol() == Protocol::Iscsi, is_port, "{text}");
+        }
     }
 }

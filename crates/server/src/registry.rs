@@ -48,6 +48,8 @@ pub(crate) enum Member {
     Iscsi(IscsiMember, Arc<Negotiated>),
     /// A connection of an NFS client.
     Nfs(Arc<NfsMember>),
+    /// The channels of an SRP nexus.
+    Srp(IscsiMember),
     /// A session of BRP.
     Brp(Arc<NvmeTarget>, Arc<BrpMember>),
 }
@@ -57,21 +59,22 @@ impl Member {
     fn target(&self) -> Option<&TargetName> {
         match self {
             Self::Controller(target, ..) | Self::Brp(target, _) => target.name(),
-            Self::Iscsi(member, _) => member.target_name(),
+            Self::Iscsi(member, _) | Self::Srp(member) => member.target_name(),
             Self::Nfs(_) => None,
         }
     }
 
+    /// A session with an iSCSI target, whichever protocol it speaks.
     fn as_iscsi(&self) -> Option<&IscsiMember> {
         match self {
             Self::Controller(..) | Self::Nfs(_) | Self::Brp(..) => None,
-            Self::Iscsi(member, _) => Some(member),
+            Self::Iscsi(member, _) | Self::Srp(member) => Some(member),
         }
     }
 
     fn as_nfs(&self) -> Option<&Arc<NfsMember>> {
         match self {
-            Self::Controller(..) | Self::Iscsi(..) | Self::Brp(..) => None,
+            Self::Controller(..) | Self::Iscsi(..) | Self::Srp(_) | Self::Brp(..) => None,
             Self::Nfs(member) => Some(member),
         }
     }
@@ -79,7 +82,7 @@ impl Member {
     fn is(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Controller(a, x, _), Self::Controller(b, y, _)) => Arc::ptr_eq(a, b) && x == y,
-            (Self::Iscsi(a, _), Self::Iscsi(b, _)) => a.is(b),
+            (Self::Iscsi(a, _), Self::Iscsi(b, _)) | (Self::Srp(a), Self::Srp(b)) => a.is(b),
             (Self::Nfs(a), Self::Nfs(b)) => Arc::ptr_eq(a, b),
             (Self::Brp(_, a), Self::Brp(_, b)) => Arc::ptr_eq(a, b),
             _ => false,
@@ -93,7 +96,7 @@ impl Member {
             Self::Controller(target, controller, _) => {
                 target.with(|subsystem| subsystem.delete_controller(*controller));
             }
-            Self::Iscsi(member, _) => member.end(within),
+            Self::Iscsi(member, _) | Self::Srp(member) => member.end(within),
             Self::Nfs(member) => member.end(),
             Self::Brp(_, member) => member.end(),
         }
@@ -140,7 +143,7 @@ impl Registry {
         host: &HostName,
     ) -> (SessionId, Arc<Totals>) {
         let link = match &member {
-            Member::Controller(..) | Member::Nfs(_) | Member::Brp(..) => None,
+            Member::Controller(..) | Member::Nfs(_) | Member::Srp(_) | Member::Brp(..) => None,
             Member::Iscsi(_, negotiated) => Some(Link {
                 id: accepted.id,
                 peer: accepted.peer,
@@ -234,14 +237,14 @@ impl Registry {
         sessions
     }
 
-    /// The iSCSI sessions.
+    /// The sessions with iSCSI targets.
     pub(crate) fn iscsi_sessions(&self) -> Vec<IscsiMember> {
         let inner = self.lock();
         let members = inner.sessions.values().map(|session| &session.member);
         members.filter_map(Member::as_iscsi).cloned().collect()
     }
 
-    /// The open connections of iSCSI sessions through a portal.
+    /// The open connections of sessions with iSCSI targets through a portal.
     pub(crate) fn iscsi_connections(
         &self,
         portal: PortalNumber,
@@ -309,7 +312,7 @@ impl Session {
             Member::Controller(target, controller, _) => {
                 target.with(|subsystem| subsystem.set_access(*controller, grant.access));
             }
-            Member::Iscsi(member, _) => member.set_grant(grant),
+            Member::Iscsi(member, _) | Member::Srp(member) => member.set_grant(grant),
             Member::Brp(_, member) => member.set_grant(&grant),
             // Each call is checked on its own.
             Member::Nfs(_) => {}
@@ -335,6 +338,9 @@ impl Session {
                     state: member.state(),
                     parameters: negotiated.keys.clone(),
                     connections: self.links.iter().map(Link::info).collect(),
+                },
+                Member::Srp(member) => SessionProtocol::Srp {
+                    state: member.state(),
                 },
                 Member::Nfs(member) => member.protocol(),
                 Member::Brp(_, member) => member.protocol(),

@@ -32,6 +32,7 @@ mod saves;
 mod sessions;
 mod shares;
 mod snapshots;
+mod srp;
 mod targets;
 mod threads;
 mod volumes;
@@ -473,11 +474,13 @@ impl Core {
         });
         self.portmapper.register(nfs);
         let groups = state.iscsi_groups();
+        let srp_groups = state.srp_groups();
         for entry in state.targets.values() {
             if let Service::Iscsi(target) = &entry.service {
                 let logins = &entry.definition.logins;
                 let groups = groups.iter().copied();
-                target.set_groups(groups.filter(|group| logins.is_reached(*group)));
+                let is_srp = srp_groups.iter().any(|group| logins.is_reached(*group));
+                target.set_ports(groups.filter(|group| logins.is_reached(*group)), is_srp);
             }
         }
     }

@@ -66,6 +66,7 @@ impl Fixture {
                 "?unit=1&rdma=soft&local=127.0.55.2",
             ),
             Transport::Nfs | Transport::NfsUdp | Transport::NfsRdma => panic!("NFS has no volumes"),
+            Transport::Srp => panic!("there is no initiator of SRP"),
         };
         fixture::offer(&server, target, "rd0", HostPolicy::Local);
         let portal = fixture::portal(transport, ([127, 0, 55, 1], port));

@@ -118,6 +118,7 @@ fn target_of(transport: Transport) -> (&'static str, &'static str) {
         Transport::NvmeTcp | Transport::NvmeRdma => (NQN, "?ns=1"),
         Transport::Brp | Transport::BrpRdma => (NQN, "?unit=1"),
         Transport::Nfs | Transport::NfsUdp | Transport::NfsRdma => panic!("NFS has no volumes"),
+        Transport::Srp => panic!("there is no initiator of SRP"),
     }
 }
 

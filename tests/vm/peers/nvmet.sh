@@ -11,7 +11,7 @@ peer_start() {
 peer_stop() { guest_stop target; }
 peer_alive() { guest_alive target; }
 peer_log() { nvmet_run <<< 'dmesg | tail -n 30'; }
-peer_can() { case $1 in reservations | lock | compare | copy | usage | lba-range | iscsi | iser | rdma | rdma-threads | lose-adapters) return 1 ;; esac; }
+peer_can() { case $1 in reservations | lock | compare | copy | usage | lba-range | iscsi | iser | srp | rdma | rdma-threads | lose-adapters) return 1 ;; esac; }
 
 # nvmet_run [NAME=VALUE]...: the script on stdin, inside the target's guest.
 nvmet_run() {

@@ -40,7 +40,7 @@ peer_address_add() { peer_run <<< "ip address add $1 dev eth0 nodad"; }
 
 # Over RDMA by an adapter, or not at all.
 peer_portal_add() { daemon portal create "$PORTAL_SCHEME://$1:$2$(peer_portal_query)"; }
-peer_portal_query() { case $PORTAL_SCHEME in nvme+rdma | iser) echo "?rdma=hw" ;; esac; }
+peer_portal_query() { case $PORTAL_SCHEME in nvme+rdma | iser | srp) echo "?rdma=hw" ;; esac; }
 
 peer_host_chap() {
   local host=$1

@@ -101,8 +101,8 @@ pub struct SessionFigures {
     pub host: String,
     /// The address of the host.
     pub peer: String,
-    /// The transport: `nvme+tcp`, `nvme+rdma`, `iscsi`, `iser`, `nfs`, `nfs+udp`, `nfs+rdma`, `brp`
-    /// or `brp+rdma`.
+    /// The transport: `nvme+tcp`, `nvme+rdma`, `iscsi`, `iser`, `nfs`, `nfs+udp`, `nfs+rdma`,
+    /// `brp`, `brp+rdma` or `srp`.
     pub transport: String,
     /// How many connections (queues) it has.
     pub connections: usize,

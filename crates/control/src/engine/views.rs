@@ -316,8 +316,8 @@ pub struct SessionView {
     pub peer: String,
     /// The local address of the connection.
     pub local: String,
-    /// The transport: `nvme+tcp`, `nvme+rdma`, `iscsi`, `iser`, `nfs`, `nfs+udp`, `nfs+rdma`, `brp`
-    /// or `brp+rdma`.
+    /// The transport: `nvme+tcp`, `nvme+rdma`, `iscsi`, `iser`, `nfs`, `nfs+udp`, `nfs+rdma`,
+    /// `brp`, `brp+rdma` or `srp`.
     pub transport: String,
     /// The controller ID, for NVMe.
     pub controller: Option<u16>,
@@ -693,6 +693,7 @@ fn session_view(info: &SessionInfo) -> SessionView {
     let (mut controller, mut iscsi, mut nfs, mut brp) = (None, None, None, None);
     match &info.protocol {
         SessionProtocol::Nvme { controller: id, .. } => controller = Some(*id),
+        SessionProtocol::Srp { .. } => {}
         SessionProtocol::Nfs {
             shares,
             operations,

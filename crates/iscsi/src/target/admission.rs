@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use block::{Blocks, Extent, Geometry, Intent, Lba, OpKind, Settled, Volume};
-use scsi::medium::{self, UNMAP_DESCRIPTORS_MAX};
-use scsi::{Medium, ScsiStatus};
+use block::{Extent, Intent, OpKind, Settled, Volume};
+use scsi::{Medium, ScsiStatus, medium};
 use session::{Admitted, Leases};
 
 use super::task::{Progress, Task, Work};
@@ -51,8 +50,8 @@ impl<'a> Admission<'a> {
             // The execution fails.
             return true;
         };
-        let mut extents = [Extent::new(Lba(0), Blocks(0)); UNMAP_DESCRIPTORS_MAX];
-        let Some(len) = unmapped(&task.gathered, view.volume.geometry(), &mut extents) else {
+        let geometry = view.volume.geometry();
+        let Some((extents, len)) = medium::unmapped_inside(&task.gathered, geometry) else {
             return true;
         };
         self.admit_extents(task, &view.volume, OpKind::Discard, &extents[..len]);
@@ -119,19 +118,4 @@ pub(super) fn is_settled(task: &mut Task, slot: usize, leases: &mut Leases) -> b
         Err(status) => task.fail_of_volume(status),
     }
     task.progress() != Progress::Settling
-}
-
-/// The ranges of UNMAP's parameter list, if they fit `extents` and lie inside the volume.
-fn unmapped(
-    list: &[u8],
-    geometry: Geometry,
-    extents: &mut [Extent; UNMAP_DESCRIPTORS_MAX],
-) -> Option<usize> {
-    let mut len = 0;
-    for extent in medium::unmapped(list) {
-        geometry.byte_range(extent).ok()?;
-        *extents.get_mut(len)? = extent;
-        len += 1;
-    }
-    Some(len)
 }

@@ -4,12 +4,12 @@
 
 use std::time::Instant;
 
-use block::{Extent, Op, Status, Volume};
-use scsi::{SenseKey, medium};
+use block::Status;
+use scsi::SenseKey;
 
 use super::full_feature::FullFeature;
 use super::pdu::Sink;
-use super::task::{Progress, Task, Work};
+use super::task::{Progress, Work};
 use crate::backend::Backend;
 use crate::wire::data::DataOut;
 use crate::wire::{Bhs, NO_TASK_TAG};
@@ -128,7 +128,10 @@ impl FullFeature {
         match task.work {
             Work::Write(extent) if task.progress() == Progress::Receiving => {
                 let result = match backend.view(task.lun) {
-                    Some((view, _)) => write_blocks(task, extent, bytes, view.volume.as_ref()),
+                    Some((view, _)) => {
+                        let transfer = task.transfer(extent);
+                        transfer.write_next(&mut task.gathered, bytes, view.volume.as_ref())
+                    }
                     None => Err(Status::Gone),
                 };
                 if let Err(status) = result {
@@ -149,40 +152,4 @@ impl FullFeature {
             self.tasks.queue(slot);
         }
     }
-}
-
-/// Writes the received bytes of a transfer: first, the kept part of a block is completed.
-fn write_blocks(
-    task: &mut Task,
-    extent: Extent,
-    mut bytes: &[u8],
-    volume: &dyn Volume,
-) -> Result<(), Status> {
-    let block_len = task.block_size.bytes() as usize;
-    let mut at = task.moved - task.gathered.len() as u64;
-    if !task.gathered.is_empty() {
-        let fill = (block_len - task.gathered.len()).min(bytes.len());
-        task.gathered.extend_from_slice(&bytes[..fill]);
-        bytes = &bytes[fill..];
-        if task.gathered.len() < block_len {
-            return Ok(());
-        }
-        let block = medium::piece(extent, task.block_size, at, block_len as u64);
-        volume.execute(Op::Write {
-            extent: block,
-            data: &task.gathered,
-        })?;
-        task.gathered.clear();
-        at += block_len as u64;
-    }
-    let (whole, rest) = bytes.split_at(bytes.len() / block_len * block_len);
-    if !whole.is_empty() {
-        let piece = medium::piece(extent, task.block_size, at, whole.len() as u64);
-        volume.execute(Op::Write {
-            extent: piece,
-            data: whole,
-        })?;
-    }
-    task.gathered.extend_from_slice(rest);
-    Ok(())
 }

@@ -6,12 +6,13 @@
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Instant;
 
+use scsi::Workload;
+
 use super::ending::Ending;
 use super::reply::{Numbering, Replies, ReplyHeader};
 use super::task::{Progress, Task};
 use super::tasks::{HeldCompletion, Tasks};
 use super::window::SessionWindow;
-use super::workload::Workload;
 use crate::backend::{Backend, Completed, LoggedIn, SessionKind};
 use crate::params::Parameters;
 use crate::peer::{GAP_TIMEOUT, PING_AFTER, PING_TIMEOUT, PeerError};

@@ -2,7 +2,7 @@
 //!
 //! Read first: RFC 7143 §11.4.
 
-use block::{Extent, Op, ReadDest, Status, Volume};
+use block::{Extent, Status, Volume};
 use scsi::{Response, ScsiStatus};
 use zerocopy::big_endian::U32;
 
@@ -78,40 +78,5 @@ pub(crate) fn read_next(
     room: &mut [u8],
     volume: &dyn Volume,
 ) -> Result<(), Status> {
-    let (block_len, len) = (task.block_size.bytes(), room.len() as u64);
-    // A transfer that is shortened (by the expected length) may begin or end inside a block.
-    if !task.moved.is_multiple_of(block_len) || len % block_len != 0 {
-        return read_unaligned(task, extent, room, volume);
-    }
-    let extent = scsi::medium::piece(extent, task.block_size, task.moved, len);
-    volume.execute(Op::Read {
-        extent,
-        dest: ReadDest::Copy(room),
-    })
-}
-
-/// Reads a piece that does not consist of whole blocks: each block is copied through a buffer.
-fn read_unaligned(
-    task: &Task,
-    extent: Extent,
-    room: &mut [u8],
-    volume: &dyn Volume,
-) -> Result<(), Status> {
-    let block_len = task.block_size.bytes() as usize;
-    let mut block = [0; 4096];
-    let block = &mut block[..block_len];
-    let (mut at, mut done) = (task.moved as usize, 0);
-    while done < room.len() {
-        let start = at / block_len * block_len;
-        let one = scsi::medium::piece(extent, task.block_size, start as u64, block_len as u64);
-        volume.execute(Op::Read {
-            extent: one,
-            dest: ReadDest::Copy(block),
-        })?;
-        let take = (block_len - (at - start)).min(room.len() - done);
-        room[done..done + take].copy_from_slice(&block[at - start..][..take]);
-        done += take;
-        at += take;
-    }
-    Ok(())
+    task.transfer(extent).read_next(room, volume)
 }

@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
+use scsi::LeaseHolder;
 use session::Resumed;
 
 use super::full_feature::FullFeature;
-use super::lease::LeaseHolder;
 use super::task::Progress;
 use crate::backend::Backend;
 

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use block::{BlockSize, DataUse, Extent, OpKind, Status};
+use scsi::medium::Transfer;
 use scsi::{CopyWork, Lun, Medium, Response, SanitizeWork, ScsiStatus, Sense, SenseKey};
 use session::{RemoteBuffer, SourceId};
 
@@ -267,6 +268,15 @@ impl Task {
             Work::Sanitize => Some(OpKind::Discard),
             Work::Gathered(transfer) => Some(transfer.op_kind()),
             Work::Parameters | Work::Data(_) | Work::None => None,
+        }
+    }
+
+    /// Its transfer of `extent`, as far as that has come.
+    pub(crate) fn transfer(&self, extent: Extent) -> Transfer {
+        Transfer {
+            extent,
+            block_size: self.block_size,
+            moved: self.moved,
         }
     }
 

@@ -3,16 +3,21 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
-use scsi::Lun;
+use scsi::{COMMAND_SLOTS_MAX, LeaseHolder, Lun};
 use session::Leases;
 
-use super::lease::{LeaseHolder, SLOTS_MAX};
 use super::task::Task;
 use super::window::SessionWindow;
 use crate::backend::Backend;
+use crate::peer::COMMANDS_MAX;
 use crate::window::order::{Attribute, WideCmdSn};
 use crate::wire::{Bhs, NO_TASK_TAG};
 
+/// Slots beyond the window, for immediate commands.
+const IMMEDIATE_MAX: usize = 16;
+/// The slots of commands.
+const SLOTS_MAX: usize = COMMANDS_MAX + IMMEDIATE_MAX;
+const _: () = assert!(SLOTS_MAX <= COMMAND_SLOTS_MAX);
 /// The most data-out that the commands of one connection gather together, bytes.
 const GATHERS_MAX: u64 = 16 << 20;
 /// The program is asked for room in steps of this many bytes, so that plain commands do not ask

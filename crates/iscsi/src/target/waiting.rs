@@ -7,11 +7,10 @@
 use std::time::Instant;
 
 use block::{Completion, Status};
-use scsi::Response;
+use scsi::{LeaseHolder, Response};
 use session::Resumed;
 
 use super::full_feature::FullFeature;
-use super::lease::LeaseHolder;
 use super::task::{Execution, Progress, Work};
 use crate::backend::Backend;
 

@@ -5,14 +5,15 @@
 use std::time::Instant;
 
 use block::Status;
-use scsi::{CopySlots, Finish, Medium, Response, SanitizeWork, ScsiStatus, Sense, Step};
+use scsi::{
+    CopySlots, Finish, LeaseHolder, Medium, Response, SanitizeWork, ScsiStatus, Sense, Step,
+    WorkItem,
+};
 
-use super::admission::{Admission, is_settled};
+use super::admission::{Admission, is_settled, restrict};
 use super::full_feature::FullFeature;
-use super::lease::LeaseHolder;
 use super::task::{Execution, Progress, Task, Work};
 use super::tasks::HeldCompletion;
-use super::workload::Item;
 use crate::backend::Backend;
 
 /// PERSISTENT RESERVE OUT.
@@ -53,8 +54,12 @@ impl FullFeature {
                     self.workload.queue_command(slot, task.generation);
                 }
                 Begun::Sanitizes(work) => {
-                    let task = (slot, &mut *task);
-                    self.workload.begin_sanitizing(work, task, leases, now);
+                    let command = (slot, task.generation);
+                    let begun = self.workload.begin_sanitizing(work, command, leases, now);
+                    restrict(task, begun.admitted);
+                    if begun.waits {
+                        task.enter(Progress::Working);
+                    }
                 }
             }
             if task.progress() == Progress::Working {
@@ -76,13 +81,12 @@ impl FullFeature {
 
     /// Executes for the rest of this time slice, first what has waited longest.
     pub(super) fn work<B: Backend>(&mut self, now: Instant, backend: &mut B) {
-        while !self.workload.turn.is_over() {
-            match self.workload.queue.pop_front() {
-                None => return,
-                Some(Item::Command(slot, generation)) => {
+        while let Some(item) = self.workload.next_item() {
+            match item {
+                WorkItem::Command(slot, generation) => {
                     self.work_on_command(slot, generation, now, backend);
                 }
-                Some(Item::Sanitize(number)) => self.sanitize(number, now),
+                WorkItem::Sanitize(number) => self.sanitize(number, now),
             }
         }
     }

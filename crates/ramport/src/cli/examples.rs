@@ -181,6 +181,8 @@ Examples:
     ramport portal create nvme+rdma://192.0.2.1:4420?rdma=hw
   iSCSI over RDMA (iSER):
     ramport portal create iser://192.0.2.1:3260
+  SRP, for the targets of iSCSI:
+    ramport portal create srp://192.0.2.1:5555
   BRP, for ramport itself on other machines (`ramport bench`, volumes of kind remote):
     ramport portal create brp://192.0.2.1:4424
     ramport portal create brp+rdma://192.0.2.1:4424

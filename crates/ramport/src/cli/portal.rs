@@ -48,10 +48,10 @@ pub(crate) struct PortalRemoveArgs {
 pub(crate) struct PortalArgs {
     /// Its URL: nvme+tcp://192.0.2.1:4420, iscsi://192.0.2.1:3260, iscsi://192.0.2.1:3260,2 for
     /// portal group 2, brp://192.0.2.1:4424, nfs://192.0.2.1:2049, nfs+udp://192.0.2.1:2049; over
-    /// RDMA nvme+rdma://192.0.2.1:4420, iser://192.0.2.1:3260, brp+rdma://192.0.2.1:4424 or
-    /// nfs+rdma://192.0.2.1:20049, with ?rdma=hw for adapter only or ?rdma=soft for software only;
-    /// with TLS nvme+tcp://192.0.2.1:4420?tls=required, or ?tls=allowed if hosts may also connect
-    /// without
+    /// RDMA nvme+rdma://192.0.2.1:4420, iser://192.0.2.1:3260, srp://192.0.2.1:5555,
+    /// brp+rdma://192.0.2.1:4424 or nfs+rdma://192.0.2.1:20049, with ?rdma=hw for adapter only or
+    /// ?rdma=soft for software only; with TLS nvme+tcp://192.0.2.1:4420?tls=required, or
+    /// ?tls=allowed if hosts may also connect without
     #[arg(value_parser = parse_portal)]
     pub(crate) url: Portal,
 }

@@ -376,3 +376,32 @@ fn a_key_has_commands_for_portals_and_targets_that_use_it() {
     let told = Site::new(IQN, &[], &["iscsi://192.0.2.1:3260"]).tls_commands();
     assert!(matches!(told, Err(ConnectLineError::NotNvme { .. })));
 }
+
+#[test]
+fn an_srp_portal_is_added_by_the_targets_port_identifier() {
+    let host = "0x0000000000000005505400fffe123456";
+    let site = Site::new(IQN, &[host], &["srp://192.0.2.1:5555"]);
+    let lines = site.all();
+    let steps = &lines.portals[0].steps;
+    let port = server::srp_port(&IQN.parse().expect("a name"));
+    assert_eq!(
+        steps.connect,
+        [
+            "modprobe ib_srp".to_owned(),
+            format!(
+                "echo id_ext={:016x},ioc_guid={:016x},dest=192.0.2.1:5555,initiator_ext=0000000000000005 > {}",
+                port.extension(),
+                port.guid(),
+                "\"$(ls -d /sys/class/infiniband_srp/srp-*/add_target | head -n 1)\""
+            )
+        ]
+    );
+    assert!(steps.discover.is_empty() && steps.at_boot.commands.is_empty());
+    assert_eq!(lines.disconnect.len(), 1);
+    assert!(
+        lines
+            .notes
+            .iter()
+            .all(|note| !note.contains("initiatorname.iscsi"))
+    );
+}

@@ -87,8 +87,13 @@ fn portal(text: &mut Paragraphs, portal: &PortalLines) {
     }
     let steps = &portal.steps;
     text.lines(&steps.connect);
-    text.begin("List what that portal offers:");
-    text.lines(&steps.discover);
+    if !steps.discover.is_empty() {
+        text.begin("List what that portal offers:");
+        text.lines(&steps.discover);
+    }
+    if steps.at_boot.file.is_none() && steps.at_boot.commands.is_empty() {
+        return;
+    }
     text.begin("Connect through it at boot:");
     if let Some(file) = &steps.at_boot.file {
         text.remark(&format!(

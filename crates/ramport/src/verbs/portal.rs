@@ -208,7 +208,9 @@ fn authentication(portal: &PortalView) -> &'static str {
     match (portal.require_auth, portal.open) {
         (true, _) => "required",
         (false, true) if transport.is_ok_and(server::Transport::is_nfs) => "client addresses",
-        (false, true) if transport.is_ok_and(server::Transport::is_brp) => "names and addresses",
+        (false, true) if transport.is_ok_and(server::Transport::trusts_names) => {
+            "names and addresses"
+        }
         (false, true) => "open to anyone",
         (false, false) => "not required",
     }

@@ -1,6 +1,6 @@
 //! The execution of medium commands whose data-out, if any, have been received completely.
 
-use block::{Blocks, ByteRange, Extent, Lba, Op, ReadDest, Unmap, Volume};
+use block::{Blocks, ByteRange, Extent, Geometry, Lba, Op, ReadDest, Unmap, Volume};
 
 use super::{Medium, UNMAP_DESCRIPTORS_MAX, VerifyMode, in_range};
 use crate::response::Response;
@@ -280,6 +280,21 @@ fn check_unmap(command: Medium, list: &[u8], volume: &dyn Volume) -> Result<(), 
     }
     let geometry = volume.geometry();
     unmapped(list).try_for_each(|extent| in_range(extent, geometry).map(drop))
+}
+
+/// The ranges of UNMAP's parameter list, and how many there are, if all lie inside the volume.
+pub fn unmapped_inside(
+    list: &[u8],
+    geometry: Geometry,
+) -> Option<([Extent; UNMAP_DESCRIPTORS_MAX], usize)> {
+    let mut extents = [Extent::new(Lba(0), Blocks(0)); UNMAP_DESCRIPTORS_MAX];
+    let mut len = 0;
+    for extent in unmapped(list) {
+        geometry.byte_range(extent).ok()?;
+        *extents.get_mut(len)? = extent;
+        len += 1;
+    }
+    Some((extents, len))
 }
 
 /// The ranges in UNMAP's parameter list, as they stand there: neither their number nor their place

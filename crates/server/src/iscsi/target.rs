@@ -11,11 +11,13 @@ use iscsi::{
     SessionState,
 };
 use net::{ConnectionId, GracePeriod, ReactorHandle};
-use scsi::{Device, Lun, NexusId, NexusPorts, Reservations, TargetPort, View};
+use scsi::{Device, Lun, NexusId, NexusPorts, PortProtocol, Reservations, TargetPort, View};
+use srp::wire::PortId;
 use uuid::Uuid;
 
 use crate::access::Grant;
 use crate::counters::Totals;
+use crate::identity;
 use crate::reservation_saves::{SaveQueue, UnsavedReservations};
 use crate::views::Found;
 use crate::volume_handle::VolumeHandle;
@@ -24,6 +26,7 @@ use crate::{LoginPolicy, PortalGroup, TargetName};
 /// A target as its connections reach it.
 pub(crate) struct IscsiTarget {
     name: TargetName,
+    srp_port: PortId,
     inner: Mutex<Inner>,
     /// The device's generation, readable without the lock.
     generation: AtomicU64,
@@ -63,8 +66,7 @@ struct Kept {
 }
 
 struct Session {
-    initiator: String,
-    isid: [u8; 6],
+    ports: NexusPorts,
     group: PortalGroup,
     nexus: NexusId,
     state: SessionState,
@@ -103,6 +105,14 @@ struct Connected {
     aborts: Vec<Abort>,
 }
 
+/// The relative identifier of a target's port for SRP, and its group's. A portal group of iSCSI
+/// with this tag would show the same numbers; the names of initiators tell the nexuses apart.
+const SRP_PORT: u16 = u16::MAX;
+
+/// The most channels of an SRP nexus. Linux's initiator opens one for each processor, and goes on
+/// with fewer.
+const CHANNELS_MAX: usize = 32;
+
 /// The most aborts that wait for a connection: one by other sessions for each LUN, and as many by
 /// its own. Beyond them, all of its commands are aborted.
 const ABORTS_MAX: usize = 2 * scsi::UNITS_MAX;
@@ -117,6 +127,7 @@ impl IscsiTarget {
         let device = Device::new(name.as_str().to_owned(), Vec::new());
         Self {
             name: name.clone(),
+            srp_port: identity::srp_port(name),
             generation: AtomicU64::new(device.generation()),
             inner: Mutex::new(Inner {
                 device,
@@ -161,25 +172,48 @@ impl IscsiTarget {
             if inner.is_removed {
                 return Err(OpenError::Unavailable);
             }
-            inner.end_where(handle, |session| session.has_ends(ends, group));
-            let ports = NexusPorts {
-                initiator: format!("{},i,0x{:012x}", ends.initiator, number(ends.isid)),
-                target_port: group.tag(),
-            };
-            let nexus = inner.device.open_nexus(ports, grant.luns, grant.access);
-            let nexus = nexus.ok_or(OpenError::OutOfResources)?;
-            let tsih = inner.take_tsih();
-            let session = Session {
-                initiator: ends.initiator.to_owned(),
-                isid: ends.isid,
-                group,
-                nexus,
-                state: SessionState::Active,
-                shared: None,
-                connections: vec![Connected::new(0, connection)],
-            };
-            inner.sessions.insert(tsih, session);
-            Ok(Opened { tsih, nexus })
+            let ports = iscsi_ports(ends, group);
+            inner.end_where(handle, |session| session.ports == ports);
+            inner.open(ports, group, grant, connection)
+        })
+    }
+
+    /// Opens a channel of SRP. With `is_multi` it joins the channels of its nexus, otherwise it is
+    /// opened in their place. Returns whether other channels go on, if there were any.
+    pub(crate) fn open_channel(
+        &self,
+        initiator: &str,
+        is_multi: bool,
+        group: PortalGroup,
+        grant: Grant,
+        connection: ConnectionId,
+    ) -> Result<(Opened, Option<bool>), OpenError> {
+        let ports = NexusPorts {
+            initiator: initiator.to_owned(),
+            target_port: SRP_PORT,
+        };
+        self.with(|inner, handle| {
+            if inner.is_removed {
+                return Err(OpenError::Unavailable);
+            }
+            let mut sessions = inner.sessions.iter_mut();
+            let existing = sessions.find(|(_, session)| session.ports == ports);
+            let has_others = existing.is_some();
+            if let Some((&tsih, session)) = existing
+                && is_multi
+                && session.state == SessionState::Active
+            {
+                if session.connections.len() >= CHANNELS_MAX {
+                    return Err(OpenError::TooManyConnections);
+                }
+                session.connections.push(Connected::new(0, connection));
+                let nexus = session.nexus;
+                inner.changes += 1;
+                return Ok((Opened { tsih, nexus }, Some(true)));
+            }
+            inner.end_where(handle, |session| session.ports == ports);
+            let opened = inner.open(ports, group, grant, connection)?;
+            Ok((opened, has_others.then_some(false)))
         })
     }
 
@@ -217,7 +251,7 @@ impl IscsiTarget {
         self.with(|inner, handle| {
             let session = inner.sessions.get_mut(&tsih);
             let session = session.filter(|session| {
-                session.has_ends(ends, group) && session.state == SessionState::Active
+                session.ports == iscsi_ports(ends, group) && session.state == SessionState::Active
             });
             let session = session.ok_or(OpenError::NoSession)?;
             let shared = session.shared.clone();
@@ -509,17 +543,35 @@ impl IscsiTarget {
         self.with_device(Device::space_becomes_short);
     }
 
-    /// The groups of the portals at which the target is offered: for SCSI, its ports.
-    pub(crate) fn set_groups(&self, groups: impl IntoIterator<Item = PortalGroup>) {
-        let ports = groups.into_iter().map(|group| {
+    /// The groups of the iSCSI portals at which the target is offered, and whether it is offered
+    /// over SRP: for SCSI, its ports.
+    pub(crate) fn set_ports(&self, groups: impl IntoIterator<Item = PortalGroup>, is_srp: bool) {
+        let iscsi = groups.into_iter().map(|group| {
             let tag = group.tag();
             TargetPort {
                 relative_id: tag,
+                protocol: PortProtocol::Iscsi,
                 name: format!("{},t,0x{tag:04x}", self.name),
                 group: tag,
             }
         });
-        self.with_device(|device| device.set_ports(ports.collect()));
+        let srp = is_srp.then(|| TargetPort {
+            relative_id: SRP_PORT,
+            protocol: PortProtocol::Srp,
+            name: format!(
+                "eui.{:016x}{:016x}",
+                self.srp_port.extension(),
+                self.srp_port.guid()
+            ),
+            group: SRP_PORT,
+        });
+        let ports = iscsi.chain(srp).collect();
+        self.with_device(|device| device.set_ports(ports));
+    }
+
+    /// The target's port identifier for SRP.
+    pub(crate) fn srp_port(&self) -> PortId {
+        self.srp_port
     }
 
     fn with<R>(&self, call: impl FnOnce(&mut Inner, &ReactorHandle) -> R) -> R {
@@ -553,6 +605,30 @@ impl IscsiTarget {
 }
 
 impl Inner {
+    /// Opens a session between these ports, which have none.
+    fn open(
+        &mut self,
+        ports: NexusPorts,
+        group: PortalGroup,
+        grant: Grant,
+        connection: ConnectionId,
+    ) -> Result<Opened, OpenError> {
+        let Grant { access, luns } = grant;
+        let nexus = self.device.open_nexus(ports.clone(), luns, access);
+        let nexus = nexus.ok_or(OpenError::OutOfResources)?;
+        let tsih = self.take_tsih();
+        let session = Session {
+            ports,
+            group,
+            nexus,
+            state: SessionState::Active,
+            shared: None,
+            connections: vec![Connected::new(0, connection)],
+        };
+        self.sessions.insert(tsih, session);
+        Ok(Opened { tsih, nexus })
+    }
+
     fn session(&mut self, opened: Opened) -> Option<&mut Session> {
         let session = self.sessions.get_mut(&opened.tsih);
         session.filter(|session| session.nexus == opened.nexus)
@@ -629,11 +705,15 @@ impl Inner {
     }
 }
 
-impl Session {
-    fn has_ends(&self, ends: SessionEnds<'_>, group: PortalGroup) -> bool {
-        self.initiator == ends.initiator && self.isid == ends.isid && self.group == group
+/// The ports of an iSCSI session.
+fn iscsi_ports(ends: SessionEnds<'_>, group: PortalGroup) -> NexusPorts {
+    NexusPorts {
+        initiator: format!("{},i,0x{:012x}", ends.initiator, number(ends.isid)),
+        target_port: group.tag(),
     }
+}
 
+impl Session {
     fn connection(&mut self, id: ConnectionId) -> Option<&mut Connected> {
         self.connections.iter_mut().find(|own| own.id == id)
     }

@@ -1,7 +1,7 @@
 //! iSCSI: its portals, the identity of its initiators, and the answer to SendTargets.
 
 mod backend;
-mod sanitizing;
+pub(super) mod sanitizing;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -21,9 +21,7 @@ use super::targets::{Service, TargetEntry};
 use super::{Core, Server, State};
 use crate::access::{Grant, is_told};
 use crate::iscsi::IscsiTarget;
-use crate::{
-    ChapDefinition, ChapSecret, HostName, PortalGroup, Protocol, TargetName, ToldBy, Transport,
-};
+use crate::{ChapDefinition, ChapSecret, HostName, PortalGroup, TargetName, ToldBy, Transport};
 use backend::IscsiBackend;
 
 /// A portal that speaks iSCSI, over TCP or over RDMA.
@@ -113,7 +111,7 @@ impl Core {
     }
 
     /// The present access of the host `who` to a target; denied if the target was removed.
-    fn iscsi_grant(&self, target: &Arc<IscsiTarget>, who: HostIdentity<'_>) -> Grant {
+    pub(super) fn iscsi_grant(&self, target: &Arc<IscsiTarget>, who: HostIdentity<'_>) -> Grant {
         let state = self.state();
         match state.targets.get(target.name()) {
             Some(entry) if entry.service.is_iscsi(target) => entry.access.grant(who),
@@ -122,7 +120,7 @@ impl Core {
     }
 
     /// Notifies the initiators of all targets that the memory budget becomes short, once each time.
-    fn tell_of_short_space(&self) {
+    pub(super) fn tell_of_short_space(&self) {
         let crossings = self.budget.soft_crossings();
         let told = &self.told_of_short_space;
         // Read in each turn, and written only if there is something to notify.
@@ -146,7 +144,11 @@ impl Core {
     /// The secrets that the host `who` has to prove to `target`, or for discovery. First the host's
     /// that is identified by the claimed name, then that of a host identified by address, then
     /// the target's own.
-    fn authentication(&self, who: HostIdentity<'_>, target: Option<&str>) -> Authentication {
+    pub(super) fn authentication(
+        &self,
+        who: HostIdentity<'_>,
+        target: Option<&str>,
+    ) -> Authentication {
         let state = self.state();
         let by_name = who
             .name
@@ -252,9 +254,18 @@ fn wait_until(patience: Duration, is_done: impl Fn() -> bool) {
 impl State {
     /// The groups of the portals that speak iSCSI.
     pub(super) fn iscsi_groups(&self) -> BTreeSet<PortalGroup> {
+        self.groups_where(Transport::is_iscsi)
+    }
+
+    /// The groups of the portals that speak SRP.
+    pub(super) fn srp_groups(&self) -> BTreeSet<PortalGroup> {
+        self.groups_where(|transport| transport == Transport::Srp)
+    }
+
+    fn groups_where(&self, is_meant: impl Fn(Transport) -> bool) -> BTreeSet<PortalGroup> {
         let portals = self.portals.keys();
         portals
-            .filter(|portal| portal.transport.protocol() == Some(Protocol::Iscsi))
+            .filter(|portal| is_meant(portal.transport))
             .map(|portal| portal.group)
             .collect()
     }

@@ -12,6 +12,7 @@ use super::iscsi::{IscsiPortal, IscsiPortalId};
 use super::nfs::{NfsPortal, NfsPortalId};
 use super::nvme::{NvmePortal, NvmePortalId};
 use super::rdma::RdmaBinding;
+use super::srp::SrpPortal;
 use super::{Server, State};
 use crate::counters::Totals;
 use crate::nfs::SHARED_BYTES;
@@ -163,6 +164,7 @@ impl Server {
             Transport::NvmeRdma => return self.listen_over_rdma(portal, nvme(core)),
             Transport::Iscsi => Arc::new(iscsi(core)),
             Transport::Iser => return self.listen_over_rdma(portal, iscsi(core)),
+            Transport::Srp => return self.listen_over_rdma(portal, SrpPortal(iscsi(core))),
             Transport::Nfs => Arc::new(nfs(core, nfs_id)),
             Transport::NfsRdma => return self.listen_over_rdma(portal, nfs(core, nfs_id)),
             Transport::NfsUdp => return self.listen_for_datagrams(portal, nfs(core, nfs_id)),
@@ -264,7 +266,7 @@ fn warn_of_strangers(portal: &PortalDefinition) {
         Transport::Nfs | Transport::NfsUdp | Transport::NfsRdma => {
             "other machines reach this portal, whose shares know clients by address alone (sec=sys); keep it on a trusted network"
         }
-        Transport::Brp | Transport::BrpRdma => {
+        Transport::Brp | Transport::BrpRdma | Transport::Srp => {
             "other machines reach this portal, whose hosts are known by the name that they give and by address alone; keep it on a trusted network"
         }
         Transport::NvmeTcp => {

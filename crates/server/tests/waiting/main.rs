@@ -55,6 +55,7 @@ impl Fixture {
             Transport::Iscsi | Transport::Iser => IQN,
             Transport::NvmeTcp | Transport::NvmeRdma | Transport::Brp | Transport::BrpRdma => NQN,
             Transport::Nfs | Transport::NfsUdp | Transport::NfsRdma => panic!("NFS has no volumes"),
+            Transport::Srp => panic!("there is no initiator of SRP"),
         };
         let spec = VolumeSpec::thin(ByteSize(MIB));
         let server = fixture::start(fixture::config(1, 64 * MIB), "ram", &spec);
@@ -76,6 +77,7 @@ impl Fixture {
             Transport::NvmeRdma => 4420,
             Transport::Iser => 3260,
             Transport::NfsRdma => 20_049,
+            Transport::Srp => 5555,
             Transport::BrpRdma => 4424,
         };
         let portal = fixture::portal(transport, (server_at, port));
@@ -98,6 +100,7 @@ impl Fixture {
                 Box::new(IserHost::connect(from, portal.address))
             }
             Transport::Nfs | Transport::NfsUdp | Transport::NfsRdma => panic!("NFS has no volumes"),
+            Transport::Srp => panic!("there is no initiator of SRP"),
         };
         late.volume().set_lateness(Lateness::Both);
         Self {

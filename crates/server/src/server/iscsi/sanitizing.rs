@@ -17,7 +17,7 @@ const UNIT_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// Goes on with an operation in the background. It ends early if its logical unit is removed, also
 /// because the server stops. A logical unit has one operation at a time, so there are no more
 /// threads than logical units.
-pub(super) fn go_on_with(sanitize: Box<SanitizeWork>, handle: &ReactorHandle) {
+pub(in super::super) fn go_on_with(sanitize: Box<SanitizeWork>, handle: &ReactorHandle) {
     let (answers, received) = mpsc::sync_channel(1);
     let Some(membership) = handle.join(Arc::new(Answers(answers))) else {
         tracing::error!(

@@ -1,15 +1,11 @@
 //! What holds a lease on a volume that takes time.
 
-use crate::peer::COMMANDS_MAX;
-
-/// Slots beyond the window, for immediate commands.
-const IMMEDIATE_MAX: usize = 16;
-/// The slots of commands.
-pub(super) const SLOTS_MAX: usize = COMMANDS_MAX + IMMEDIATE_MAX;
+/// The most commands of a transport's connection at a time.
+pub const COMMAND_SLOTS_MAX: usize = 272;
 
 /// What holds a lease. Each holder has a slot of its own in [`Leases`](session::Leases).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LeaseHolder {
+pub enum LeaseHolder {
     /// The command in this slot.
     Command(usize),
     /// The command in this slot, an EXTENDED COPY, for what it reads. For what it writes it is a
@@ -21,20 +17,20 @@ pub(super) enum LeaseHolder {
 
 impl LeaseHolder {
     /// The slot of its lease.
-    pub(super) const fn lease(self) -> usize {
+    pub const fn lease(self) -> usize {
         match self {
             Self::Command(slot) => slot,
-            Self::CopySource(slot) => SLOTS_MAX + slot,
-            Self::Sanitize(number) => 2 * SLOTS_MAX + number,
+            Self::CopySource(slot) => COMMAND_SLOTS_MAX + slot,
+            Self::Sanitize(number) => 2 * COMMAND_SLOTS_MAX + number,
         }
     }
 
     /// The holder of the lease in a slot.
-    pub(super) const fn of(lease: usize) -> Self {
-        match lease / SLOTS_MAX {
+    pub const fn of(lease: usize) -> Self {
+        match lease / COMMAND_SLOTS_MAX {
             0 => Self::Command(lease),
-            1 => Self::CopySource(lease - SLOTS_MAX),
-            _ => Self::Sanitize(lease - 2 * SLOTS_MAX),
+            1 => Self::CopySource(lease - COMMAND_SLOTS_MAX),
+            _ => Self::Sanitize(lease - 2 * COMMAND_SLOTS_MAX),
         }
     }
 }
@@ -53,10 +49,10 @@ mod tests {
                 sanitize,
             ]
         };
-        for holder in [0, 1, SLOTS_MAX - 1].into_iter().flat_map(holders) {
+        for holder in [0, 1, COMMAND_SLOTS_MAX - 1].into_iter().flat_map(holders) {
             assert_eq!(LeaseHolder::of(holder.lease()), holder);
         }
-        let last = LeaseHolder::Sanitize(scsi::UNITS_MAX - 1);
+        let last = LeaseHolder::Sanitize(crate::UNITS_MAX - 1);
         assert_eq!(LeaseHolder::of(last.lease()), last);
     }
 }

@@ -1,0 +1,93 @@
+use super::*;
+use crate::testing::management;
+use crate::wire::function;
+
+/// The result of task management.
+fn result(answer: &Answer) -> u8 {
+    assert_eq!(answer.header.flags, ResponseHeader::RESPONSE_VALID);
+    assert_eq!(answer.data[..3], [0; 3]);
+    answer.data[3]
+}
+
+#[test]
+fn an_abort_is_answered_when_no_read_of_the_command_is_outstanding() {
+    let (volume, mut bed) = bed();
+    bed.holds_reads = true;
+    bed.memory[..512].fill(9);
+    bed.send(&write(1, 0, 1)).expect("valid");
+    bed.run().expect("valid");
+    bed.send(&management(2, function::ABORT_TASK, 1))
+        .expect("valid");
+    assert_eq!(
+        bed.run(),
+        Ok(Vec::new()),
+        "the initiator's memory is in use"
+    );
+    bed.finish_read().expect("valid");
+    let answers = bed.run().expect("valid");
+    assert_eq!(answers.iter().map(Answer::tag).collect::<Vec<_>>(), [2]);
+    assert_eq!(result(&answers[0]), 0);
+    assert_eq!(volume.contents()[..512], [0; 512], "nothing was written");
+    assert_eq!(
+        bed.credits, 8,
+        "the aborted command's request is given back too"
+    );
+    assert!(bed.target.is_idle());
+}
+
+#[test]
+fn an_abort_of_a_command_that_was_answered_is_complete() {
+    let (_, mut bed) = bed();
+    assert!(is_good(&ask(&mut bed, &read(1, 0, 1))));
+    assert_eq!(
+        result(&ask(&mut bed, &management(2, function::ABORT_TASK, 1))),
+        0
+    );
+}
+
+#[test]
+fn a_reset_ends_the_commands_of_all_channels() {
+    let (_, target) = target();
+    let mut bed = SrpBed::new(target.backend(), MEMORY_BYTES);
+    let beside = target.backend_beside(&bed.backend);
+    let mut channel = SrpBed::new(beside, MEMORY_BYTES);
+    let mut other = SrpBed::new(target.backend(), MEMORY_BYTES);
+    for bed in [&mut bed, &mut channel, &mut other] {
+        bed.holds_reads = true;
+        bed.send(&write(1, 0, 1)).expect("valid");
+        bed.run().expect("valid");
+        bed.holds_reads = false;
+    }
+    bed.send(&management(2, function::LUN_RESET, 0))
+        .expect("valid");
+    assert_eq!(
+        bed.run(),
+        Ok(Vec::new()),
+        "the other channel has not ended its command"
+    );
+    assert_eq!(channel.run(), Ok(Vec::new()), "its command is not answered");
+    assert!(channel.target.is_idle());
+    let answers = other.run().expect("valid");
+    assert_eq!(answers[0].header.status, 0x40, "TASK ABORTED");
+    let answers = bed.run().expect("valid");
+    assert_eq!((answers.len(), result(&answers[0])), (1, 0));
+    let attention = ask(&mut bed, &read(3, 0, 1));
+    assert_eq!(
+        attention.sense(),
+        Some((6, 0x2903)),
+        "BUS DEVICE RESET FUNCTION OCCURRED"
+    );
+}
+
+#[test]
+fn functions_that_cannot_be_done_say_so() {
+    let (_, mut bed) = bed();
+    assert_eq!(
+        result(&ask(&mut bed, &management(1, 0x40, 0))),
+        4,
+        "CLEAR ACA"
+    );
+    let mut request = management(2, function::LUN_RESET, 0);
+    request[21] = 9;
+    assert_eq!(result(&ask(&mut bed, &request)), 2, "no such logical unit");
+}
