@@ -62,7 +62,9 @@ impl NvmeTarget {
         };
         let serial = Uuid::new_v5(&machine, name.as_str().as_bytes());
         let config = config(name.as_str(), serial);
-        let subsystem = Subsystem::new(config, Box::new(statistics));
+        let mut subsystem = Subsystem::new(config, Box::new(statistics));
+        // Machines may offer the same volume by the same name.
+        subsystem.seed_controller_ids(serial.as_u64_pair().1 as u16);
         Self::new(Some(name.clone()), subsystem, namespaces, totals, handle)
     }
 

@@ -57,6 +57,9 @@ pub struct SubsystemConfig {
     pub limits: Limits,
 }
 
+/// The last ID of a controller: those above are reserved (NVMe base 2.0, figure 275, CNTLID).
+const LAST_CONTROLLER: u16 = 0xFFEF;
+
 /// A subsystem. See the [module](super) for the order of calls.
 pub struct Subsystem {
     pub(super) config: SubsystemConfig,
@@ -180,6 +183,12 @@ impl Subsystem {
             generation: Generation::default(),
             wakes: BTreeSet::new(),
         }
+    }
+
+    /// Has controller IDs begin at another one than 1, which `seed` determines. Hosts refuse a
+    /// second controller of a subsystem with the same ID, also if another machine offers it.
+    pub fn seed_controller_ids(&mut self, seed: u16) {
+        self.last_controller = ControllerId(seed % LAST_CONTROLLER);
     }
 
     /// How it was configured.
@@ -462,9 +471,8 @@ impl Subsystem {
 
     /// The next free controller ID after the last assigned one, so that IDs are not reused soon.
     fn free_controller_id(&self) -> Option<ControllerId> {
-        const LAST: u16 = 0xFFEF;
         let after = self.last_controller.0;
-        (after + 1..=LAST)
+        (after + 1..=LAST_CONTROLLER)
             .chain(1..=after)
             .map(ControllerId)
             .find(|id| !self.controllers.contains_key(id))
