@@ -25,6 +25,14 @@ pub enum ParentFault {
         /// The kind of the parent.
         kind: VolumeKind,
     },
+    /// A cache of it would not see what is written through other nodes.
+    #[error(
+        "it caches {of}, which hosts of other nodes write to as well, so it would return old blocks; use {of} itself"
+    )]
+    WrittenByOthers {
+        /// The parent.
+        of: String,
+    },
     /// It has other blocks.
     #[error("its block size differs from that of {of}, {bytes}; give {bytes}")]
     BlockSize {

@@ -103,6 +103,10 @@ impl Definitions {
             let Some(parent) = self.volume_called(&of) else {
                 return Err(ParentFault::Undefined { of });
             };
+            let is_cache = matches!(volume.kind.0, VolumeKind::Cache { .. });
+            if is_cache && parent.1.is_replicated() {
+                return Err(ParentFault::WrittenByOthers { of });
+            }
             if !volume.kind.0.holds_members() && is_snapshot(volume) == is_snapshot(parent.1) {
                 let kind = parent.1.kind.0.clone();
                 return Err(ParentFault::Kind { of, kind });

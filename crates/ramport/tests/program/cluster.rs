@@ -229,6 +229,17 @@ fn refuse_volumes(machine: &Machine) {
     ] {
         machine.daemon.mistake(args);
     }
+    let cache = [
+        "volume",
+        "create",
+        "c1",
+        "--cache-of",
+        "v1",
+        "--cache-size",
+        "8M",
+    ];
+    let told = machine.daemon.mistake(&cache);
+    assert!(told.contains("old blocks"), "{told}");
     let told = machine.daemon.mistake(&["volume", "remove", "v1"]);
     assert!(told.contains("all nodes"), "{told}");
 }

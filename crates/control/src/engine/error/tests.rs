@@ -255,6 +255,7 @@ fn messages_of_what_volumes_cannot_be_made_of() {
             of: "rd1".to_owned(),
             kind: volume::VolumeKind::Snapshot { of: "rd2".to_owned() },
         }],
+        ParentFault::WrittenByOthers { .. } => [ParentFault::WrittenByOthers { of: "v1".to_owned() }],
         ParentFault::BlockSize { .. } => [ParentFault::BlockSize { of: "rd1".to_owned(), bytes: 4096 }],
         ParentFault::Size { .. } => [ParentFault::Size { of: "rd1".to_owned(), size: ByteSize(1 << 30) }],
         ParentFault::Circle { .. } => [ParentFault::Circle { of: "rd1".to_owned() }],
