@@ -72,6 +72,9 @@ start() {
 stop() {
     kill -KILL "${DAEMONS[$1]}" "$(cat "$FOLDER/$1/cluster/etcd.pid")" 2> /dev/null || :
     wait "${DAEMONS[$1]}" 2> /dev/null || :
+    # Others may have these process numbers from now on.
+    rm -f "$FOLDER/$1/cluster/etcd.pid"
+    unset "DAEMONS[$1]"
 }
 
 stop_all() {

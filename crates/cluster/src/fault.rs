@@ -96,6 +96,26 @@ pub(crate) enum Fault {
         "volume {name} exists, in the cluster or on this machine; `ramport volume ls` lists all volumes"
     )]
     VolumeExists { name: VolumeName },
+    #[error(
+        "this node holds no copies of volumes, since the third port after that of --cluster could not be used when the daemon started; free it and start the daemon again"
+    )]
+    NoCopiesHere,
+    #[error(
+        "volume {name} was created, but this machine does not have it yet; its log says why, and `ramport volume ls` shows when it has it"
+    )]
+    CreatedElsewhere { name: VolumeName },
+    #[error(
+        "volume {name} was removed from the cluster, but this machine still has it; its log says why"
+    )]
+    RemovedElsewhere { name: VolumeName },
+    #[error(
+        "etcd does not say whether volume {name} was created; `ramport volume ls` shows it once etcd answers, if it was"
+    )]
+    VolumeUnknown { name: VolumeName },
+    #[error(
+        "etcd does not have the cluster {cluster} of this machine, so its volumes stay as they are; restore the data of etcd, or make this machine forget the cluster with `ramport cluster leave --force`"
+    )]
+    ClusterGone { cluster: Name },
     #[error("volume {name} would be removed from all nodes of the cluster, with what it holds")]
     RemoveNeedsForce { name: VolumeName },
     #[error("`replica` and `nodes` of volume {name} are chosen by the cluster; leave them out")]
@@ -166,6 +186,11 @@ impl From<Fault> for ClusterFault {
             | Fault::Placement { .. }
             | Fault::Link(LinkError::Refused { .. }) => ErrorKind::Conflict,
             Fault::EtcdSilent { .. }
+            | Fault::NoCopiesHere
+            | Fault::CreatedElsewhere { .. }
+            | Fault::RemovedElsewhere { .. }
+            | Fault::VolumeUnknown { .. }
+            | Fault::ClusterGone { .. }
             | Fault::CreationUnknown { .. }
             | Fault::NoEtcd { .. }
             | Fault::Folder(_)

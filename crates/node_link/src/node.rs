@@ -156,13 +156,17 @@ impl Node {
 
     /// Ends this node's part in a volume; a copy is lost.
     pub fn close(&self, id: VolumeId) {
-        let mut volumes = self.shared.volumes.write();
-        let volumes = volumes
-            .as_mut()
-            .unwrap_or_else(|poisoned| poisoned.get_mut());
-        if let Some(volume) = volumes.remove(&id) {
+        if let Some(volume) = self.forget(id) {
             volume.close();
         }
+    }
+
+    /// The volume gets no messages any more. The caller closes it without holding a lock: to free
+    /// the memory of a large one takes long.
+    pub(crate) fn forget(&self, id: VolumeId) -> Option<Arc<ReplicatedVolume>> {
+        let volumes = self.shared.volumes.write();
+        let mut volumes = volumes.unwrap_or_else(PoisonError::into_inner);
+        volumes.remove(&id)
     }
 
     fn spawn(&self, name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {

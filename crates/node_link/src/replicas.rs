@@ -24,7 +24,7 @@ use crate::clock::now;
 use crate::node::Node;
 use crate::options::{NodeError, VolumeOptions};
 use crate::settings::settings;
-use crate::volume::ReplicatedVolume;
+use crate::volume::{ReplicatedVolume, Role};
 
 /// The replicated volumes of this machine.
 #[derive(Debug, Default)]
@@ -124,8 +124,10 @@ impl Replicas {
     pub fn close(&self, id: VolumeId) {
         let mut state = self.lock();
         state.volumes.remove(&id);
-        if let Some(node) = &state.node {
-            node.close(id);
+        let volume = state.node.as_ref().and_then(|node| node.forget(id));
+        drop(state);
+        if let Some(volume) = volume {
+            volume.close();
         }
     }
 
@@ -151,8 +153,12 @@ impl Replicas {
         let state = self.lock();
         let nodes = placement(spec).map_or(&[][..], |placement| &placement.nodes);
         let copies = nodes.iter().map(|node| {
-            let in_sync = status.in_sync.iter().any(|member| member.node == *node);
-            let is_primary = status.primary.is_some_and(|primary| primary.node == *node);
+            // The configuration may still name what this node had before it was restarted.
+            let is_own = state.node.as_ref().is_some_and(|own| own.number() == *node);
+            let counts = !is_own || matches!(status.role, Role::Primary | Role::Secondary);
+            let in_sync = status.in_sync.iter().any(|member| member.node == *node) && counts;
+            let primary = status.primary.filter(|primary| primary.node == *node);
+            let is_primary = primary.is_some() && counts;
             let copied = status.copies.iter().find(|(id, _)| id.node == *node);
             let shift = spec.block_size.shift();
             let own = state.node.as_ref();

@@ -20,7 +20,7 @@ use crate::agreement::{EtcdAgreement, config};
 use crate::etcd::{Change, Entry};
 use crate::etcd_program::link_address;
 use crate::fault::Fault;
-use crate::keys::{Keys, record};
+use crate::keys::{ClusterRecord, Keys, record};
 use crate::membership::{Membership, NodeRecord};
 
 /// After an error.
@@ -86,22 +86,39 @@ pub(super) async fn forget(shared: &SharedNode) {
 
 async fn follow_all(shared: SharedNode, active: Active) {
     wait_for_cluster(&active).await;
-    let mut told = String::new();
+    let mut last_error = String::new();
     loop {
-        if let Err(error) = follow(&shared, &active, &mut told).await {
-            tracing::debug!(%error, "cannot follow the volumes of the cluster");
+        match follow(&shared, &active, &mut last_error).await {
+            Ok(()) => {}
+            // What is away for a moment needs nobody.
+            Err(Fault::Etcd(error)) => tracing::debug!(%error, "cannot follow the volumes"),
+            Err(error) => warn_once(&mut last_error, &error),
         }
         sleep(RETRY).await;
     }
 }
 
 /// Makes this machine agree with etcd, and follows changes until one needs all to be read again.
-async fn follow(shared: &SharedNode, active: &Active, told: &mut String) -> Result<(), Fault> {
+async fn follow(
+    shared: &SharedNode,
+    active: &Active,
+    last_error: &mut String,
+) -> Result<(), Fault> {
     let cluster = &active.membership.cluster;
     let prefix = Keys::of(cluster).all();
     let (entries, revision) = active.etcd.list(&prefix).await?;
-    let wanted = Wanted::read(Keys::of(cluster), &entries)?;
-    let mut is_complete = apply(shared, told, move |shared| wanted.settle(shared)).await;
+    let key = Keys::of(cluster).cluster();
+    let is_own = |entry: &Entry| {
+        entry.key == key
+            && record::<ClusterRecord>(entry).is_ok_and(|found| found.id == active.membership.id)
+    };
+    // An etcd that has lost its data must not make the nodes give up theirs.
+    if !entries.iter().any(is_own) {
+        let cluster = cluster.clone();
+        return Err(Fault::ClusterGone { cluster });
+    }
+    let wanted = Wanted::read(Keys::of(cluster), &entries);
+    let mut is_complete = apply(shared, last_error, move |shared| wanted.settle(shared)).await;
     let mut watch = active.etcd.watch(&prefix, revision + 1).await?;
     loop {
         let limit = if is_complete {
@@ -117,10 +134,10 @@ async fn follow(shared: &SharedNode, active: &Active, told: &mut String) -> Resu
             let Some(step) = Step::read(Keys::of(cluster), change)? else {
                 continue;
             };
-            if matches!(step, Step::NodeLeft) {
+            if matches!(step, Step::AllChanged) {
                 return Ok(());
             }
-            is_complete &= apply(shared, told, move |shared| step.take(shared)).await;
+            is_complete &= apply(shared, last_error, move |shared| step.take(shared)).await;
         }
     }
 }
@@ -129,21 +146,28 @@ async fn follow(shared: &SharedNode, active: &Active, told: &mut String) -> Resu
 /// what failed is logged once.
 async fn apply(
     shared: &SharedNode,
-    told: &mut String,
+    last_error: &mut String,
     work: impl FnOnce(&Shared) -> Result<(), Fault> + Send + 'static,
 ) -> bool {
     let shared = shared.clone();
     let done = spawn_blocking(move || work(&shared)).await;
     match done.expect("no step panics") {
-        Ok(()) => true,
+        Ok(()) => {
+            last_error.clear();
+            true
+        }
         Err(error) => {
-            let error = error.to_string();
-            if *told != error {
-                tracing::warn!(error, "cannot make this machine agree with its cluster");
-                *told = error;
-            }
+            warn_once(last_error, &error);
             false
         }
+    }
+}
+
+fn warn_once(last_error: &mut String, error: &Fault) {
+    let error = error.to_string();
+    if *last_error != error {
+        tracing::warn!(error, "cannot make this machine agree with its cluster");
+        *last_error = error;
     }
 }
 
@@ -152,30 +176,53 @@ struct Wanted {
     nodes: Vec<NodeRecord>,
     volumes: BTreeMap<VolumeName, Volume>,
     configs: Vec<(VolumeId, Config)>,
+    /// Why some of it is not understood. Another version may have written that.
+    damage: Result<(), Fault>,
 }
 
 impl Wanted {
-    fn read(keys: Keys<'_>, entries: &[Entry]) -> Result<Self, Fault> {
+    fn read(keys: Keys<'_>, entries: &[Entry]) -> Self {
         let mut wanted = Self {
             nodes: Vec::new(),
             volumes: BTreeMap::new(),
             configs: Vec::new(),
+            damage: Ok(()),
         };
         for entry in entries {
-            match Step::put(keys, entry)? {
-                Some(Step::Node(node)) => wanted.nodes.push(node),
-                Some(Step::Volume(name, volume)) => {
+            match Step::put(keys, entry) {
+                Ok(Some(Step::Node(node))) => wanted.nodes.push(node),
+                Ok(Some(Step::Volume(name, volume))) => {
                     wanted.volumes.insert(name, *volume);
                 }
-                Some(Step::Config(id, config)) => wanted.configs.push((id, config)),
-                _ => {}
+                Ok(Some(Step::Config(id, config))) => wanted.configs.push((id, config)),
+                Ok(_) => {}
+                Err(fault) => wanted.damage = Err(fault),
             }
         }
-        Ok(wanted)
+        wanted
     }
 
     /// Makes this machine agree with it. What fails does not stop the rest.
     fn settle(self, shared: &Shared) -> Result<(), Fault> {
+        let gone = if self.damage.is_ok() {
+            self.end_what_is_gone(shared)
+        } else {
+            Vec::new()
+        };
+        let nodes = self.nodes.into_iter().map(Step::Node);
+        let volumes = self.volumes.into_iter();
+        let volumes = volumes.map(|(name, volume)| Step::Volume(name, Box::new(volume)));
+        let configs = self.configs.into_iter();
+        let configs = configs.map(|(id, config)| Step::Config(id, config));
+        let steps = nodes.chain(gone).chain(volumes).chain(configs);
+        steps
+            .map(|step| step.take(shared))
+            .fold(self.damage, Result::and)
+    }
+
+    /// Ends connections and copies that etcd has no more. Returns how the volumes without a
+    /// definition there are removed.
+    fn end_what_is_gone(&self, shared: &Shared) -> Vec<Step> {
         let numbers: BTreeSet<u32> = self.nodes.iter().map(|node| node.number).collect();
         shared.replicas.retain_peers(&numbers);
         let ids: BTreeSet<VolumeId> = self.volumes.values().filter_map(id_of).collect();
@@ -185,23 +232,15 @@ impl Wanted {
         }
         let defined = shared.engine.replicated_volumes().into_iter();
         let gone = defined.filter(|(name, _)| !self.volumes.contains_key(name));
-        let gone: Vec<_> = gone.map(|(name, _)| Step::VolumeRemoved(name)).collect();
-        let nodes = self.nodes.into_iter().map(Step::Node);
-        let volumes = self.volumes.into_iter();
-        let volumes = volumes.map(|(name, volume)| Step::Volume(name, Box::new(volume)));
-        let configs = self.configs.into_iter();
-        let configs = configs.map(|(id, config)| Step::Config(id, config));
-        let steps = nodes.chain(gone).chain(volumes).chain(configs);
-        steps
-            .map(|step| step.take(shared))
-            .fold(Ok(()), Result::and)
+        gone.map(|(name, _)| Step::VolumeRemoved(name)).collect()
     }
 }
 
 /// What is to be done for a change.
 enum Step {
     Node(NodeRecord),
-    NodeLeft,
+    /// A node has left, or the cluster is gone: all is read again.
+    AllChanged,
     Volume(VolumeName, Box<Volume>),
     VolumeRemoved(VolumeName),
     Config(VolumeId, Config),
@@ -213,8 +252,8 @@ impl Step {
             Change::Put(entry) => return Self::put(keys, &entry),
             Change::Deleted { key, .. } => key,
         };
-        if key.starts_with(&keys.nodes()) {
-            return Ok(Some(Self::NodeLeft));
+        if key == keys.cluster() || key.starts_with(&keys.nodes()) {
+            return Ok(Some(Self::AllChanged));
         }
         let name = key.strip_prefix(&keys.volumes());
         let name = name.map(str::parse).transpose();
@@ -249,8 +288,8 @@ impl Step {
                 let name = node.name.as_str();
                 shared.replicas.set_peer(node.number, name, address)?;
             }
-            Self::NodeLeft => {}
-            Self::Volume(name, volume) => have(shared, name, *volume)?,
+            Self::AllChanged => {}
+            Self::Volume(name, volume) => define(shared, name, *volume)?,
             Self::VolumeRemoved(name) => {
                 if let Some(volume) = shared.engine.replicated_volume(&name) {
                     remove(shared, &name, &volume)?;
@@ -263,7 +302,7 @@ impl Step {
 }
 
 /// Opens this node's part in a volume, and defines it for the server.
-fn have(shared: &Shared, name: VolumeName, volume: Volume) -> Result<(), Fault> {
+fn define(shared: &Shared, name: VolumeName, volume: Volume) -> Result<(), Fault> {
     let budget = shared.engine.platform().budget;
     shared.replicas.open(&volume.spec(), &budget)?;
     match shared.engine.replicated_volume(&name) {

@@ -5,6 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use block::testing::Folder;
+use cluster::{Etcd, Txn};
 use control::{
     BlockLen, ErrorKind, ExternalEtcd, Filters, Force, Identity, KindFields, NewCluster, Size,
     Volume, VolumeKind, VolumeName,
@@ -179,5 +180,27 @@ fn a_machine_that_leaves_its_cluster_has_none_of_its_volumes() {
     assert!(nodes(&machines[1], &name("v")).is_some());
     machines[1].control().leave(Force::Yes).expect("left");
     assert_eq!(nodes(&machines[1], &name("v")), None);
+    assert!(nodes(&machines[0], &name("v")).is_some());
+}
+
+#[test]
+fn an_etcd_that_has_lost_its_data_takes_no_volume_away() {
+    if !is_there() {
+        return;
+    }
+    let (folder, server) = (Folder::new(), Server::plain(1));
+    let machines = cluster(&folder, &server, &["n1"]);
+    let control = machines[0].control();
+    let created = control.create_volume(name("v"), volume(64 << 20, 1));
+    created.expect("created");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let runtime = runtime.expect("a runtime");
+    let etcd = Etcd::new(vec![server.urls[0].clone()], None);
+    let all = Txn::new().delete_prefix("/ramport/");
+    runtime.block_on(etcd.commit(all)).expect("lost");
+    // Longer than the pause between two looks.
+    thread::sleep(Duration::from_secs(4));
     assert!(nodes(&machines[0], &name("v")).is_some());
 }
