@@ -59,8 +59,8 @@ impl SrpPortal {
             };
             Rejection::new(reason, why)
         })?;
-        let (backend, others) = SrpBackend::open(&self.0, accepted, login)?;
-        let session = TargetSession::new(&agreed, &backend);
+        let (mut backend, others) = SrpBackend::open(&self.0, accepted, login)?;
+        let session = TargetSession::new(&agreed, &mut backend);
         Ok(Admitted {
             driven: drive_messages(session, backend),
             shape: QueueShape {

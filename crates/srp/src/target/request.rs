@@ -111,7 +111,8 @@ impl<B: Backend> TargetSession<B> {
             return Err(Violation::Table);
         }
         let is_head = task.is_head;
-        if is_head || !self.tasks.has_blocked() && self.tasks.may_start(slot) {
+        let may_start = is_head || !self.tasks.has_blocked() && self.tasks.may_start(slot);
+        if may_start && !self.is_fenced(backend) {
             self.start(slot, immediate, now, backend);
             return Ok(());
         }
@@ -129,9 +130,10 @@ impl<B: Backend> TargetSession<B> {
         Ok(())
     }
 
-    /// Starts the commands that waited for others and need not wait any more.
+    /// Starts the commands that waited for others, or for the end of another nexus, and need not wait any more.
     pub(super) fn start_unblocked(&mut self, now: Instant, backend: &mut B) {
         while self.tasks.has_blocked()
+            && !self.is_fenced(backend)
             && let Some(slot) = self.tasks.take_unblocked()
         {
             let task = self.tasks.get_mut(slot);

@@ -105,13 +105,17 @@ pub struct TargetSession<B> {
     /// Task management that is to be answered.
     pub(super) answers: VecDeque<Management>,
     pub(super) ending: Ending,
+    /// The number of what the login ended on other channels, until that is over: commands start
+    /// after it.
+    fence: Option<u64>,
     requests_max: usize,
     backend: PhantomData<fn(&mut B)>,
 }
 
 impl<B: Backend> TargetSession<B> {
-    /// The channel of a login that was accepted.
-    pub fn new(accepted: &Accepted, backend: &B) -> Self {
+    /// The channel of a login that was accepted. It starts no command before that of a nexus which
+    /// the login has ended are over on other threads.
+    pub fn new(accepted: &Accepted, backend: &mut B) -> Self {
         let requests_max = accepted.config.requests_max;
         Self {
             immediate_offset: accepted.login.immediate_offset(),
@@ -121,6 +125,7 @@ impl<B: Backend> TargetSession<B> {
             managements: VecDeque::new(),
             answers: VecDeque::new(),
             ending: Ending::Open,
+            fence: Some(backend.fence()),
             requests_max: usize::from(requests_max),
             backend: PhantomData,
         }
@@ -134,6 +139,12 @@ impl<B: Backend> TargetSession<B> {
         } else {
             Err(Violation::RequestLimit)
         }
+    }
+
+    /// Whether commands of a nexus that the login has ended may still be executed.
+    pub(super) fn is_fenced(&mut self, backend: &mut B) -> bool {
+        self.fence.take_if(|fence| backend.is_past(*fence));
+        self.fence.is_some()
     }
 
     fn take_message(

@@ -171,7 +171,7 @@ impl SrpBed {
     ///
     /// # Panics
     /// If the login is rejected.
-    pub fn new(backend: TestBackend, memory_bytes: usize) -> Self {
+    pub fn new(mut backend: TestBackend, memory_bytes: usize) -> Self {
         let config = TargetConfig {
             requests_max: 8,
             ..TargetConfig::default()
@@ -181,7 +181,7 @@ impl SrpBed {
         let response = accepted.response(None);
         backend.clear_attention();
         Self {
-            target: TargetSession::new(&accepted, &backend),
+            target: TargetSession::new(&accepted, &mut backend),
             backend,
             memory: vec![0; memory_bytes],
             holds_reads: false,

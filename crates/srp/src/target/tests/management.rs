@@ -91,3 +91,27 @@ fn functions_that_cannot_be_done_say_so() {
     request[21] = 9;
     assert_eq!(result(&ask(&mut bed, &request)), 2, "no such logical unit");
 }
+
+#[test]
+fn a_channel_starts_no_command_before_the_commands_that_its_login_has_ended_are_over() {
+    let (volume, target) = target();
+    let mut first = SrpBed::new(target.backend(), MEMORY_BYTES);
+    let mut beside = SrpBed::new(target.backend_beside(&first.backend), MEMORY_BYTES);
+    first
+        .send(&management(1, function::LUN_RESET, 0))
+        .expect("valid");
+    let mut bed = SrpBed::new(target.backend(), MEMORY_BYTES);
+    bed.memory[..512].fill(5);
+    let mut head = write(2, 1, 1);
+    head[29] = 1;
+    for message in [write(1, 0, 1), head, write(3, 2, 1)] {
+        bed.send(&message).expect("valid");
+    }
+    assert_eq!(bed.run(), Ok(Vec::new()), "HEAD OF QUEUE waits, too");
+    assert_eq!(volume.contents()[..1024], [0; 1024]);
+    assert_eq!(beside.run(), Ok(Vec::new()));
+    let answers = bed.run().expect("valid");
+    assert!(answers.iter().all(is_good), "{answers:?}");
+    assert_eq!(answers.len(), 3);
+    assert_eq!(volume.contents()[..1536], [5; 1536]);
+}
