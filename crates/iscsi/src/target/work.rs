@@ -104,10 +104,11 @@ impl FullFeature {
         // It may have been aborted.
         let Some(task) = task else { return };
         let turn = &mut self.workload.turn;
+        // Looked up again each time: the logical unit may have been removed.
+        let view = task.view(backend);
         let step = match &mut task.execution {
-            Some(Execution::Medium(execution)) => match backend.view(task.lun) {
-                Some((view, _)) => execution.go_on(&task.gathered, view.volume.as_ref(), turn),
-                // Looked up again each time: the logical unit may have been removed.
+            Some(Execution::Medium(execution)) => match view {
+                Some(view) => execution.go_on(&task.gathered, view.volume.as_ref(), turn),
                 None => Step::Over(Response::check(Sense::of_volume(Status::Gone))),
             },
             Some(Execution::Copy(copy)) => {

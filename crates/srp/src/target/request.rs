@@ -1,8 +1,9 @@
 //! SCSI commands: from the message to a task that has started.
 
+use std::sync::Arc;
 use std::time::Instant;
 
-use block::OpKind;
+use block::{OpKind, Status};
 use scsi::{Begin, CopyWork, Medium, Response, Sense, medium};
 use zerocopy::IntoBytes;
 
@@ -220,11 +221,15 @@ fn begin_by_device<B: Backend>(task: &mut Task, admission: &mut Admission<'_>, b
         }
         Begin::Medium(command, volume) => {
             task.block_size = volume.geometry().block_size;
-            if let Some((_, source)) = backend.view(task.lun) {
-                task.source = source;
-            }
             set_medium(task, command);
-            admission.admit(task, &volume);
+            match backend.view(task.lun) {
+                Some((view, source)) if Arc::ptr_eq(&view.volume, &volume) => {
+                    task.source = source;
+                    admission.admit(task, &volume);
+                }
+                // The volume has been removed meanwhile.
+                _ => task.fail_of_volume(Status::Gone),
+            }
         }
         Begin::Sanitize(work) => {
             task.set_work(Work::Sanitize, 0);

@@ -5,10 +5,12 @@ use std::time::Instant;
 use block::{BlockSize, DataUse, Extent, OpKind, Status};
 use scsi::medium::Transfer;
 use scsi::{
-    Asc, CopyWork, Lun, Medium, Response, SanitizeWork, ScsiStatus, Sense, SenseKey, parse_lun,
+    Asc, CopyWork, Lun, Medium, Response, SanitizeWork, ScsiStatus, Sense, SenseKey, View,
+    parse_lun,
 };
 use session::{RemoteBuffer, SourceId};
 
+use crate::backend::Backend;
 use crate::wire::{Command, Direction, Tag, attribute};
 
 /// What a task does with its data.
@@ -202,6 +204,12 @@ impl Task {
             queued: false,
             generation: 0,
         }
+    }
+
+    /// The nexus's view of its logical unit, unless another volume is behind the LUN by now.
+    pub(super) fn view<'a, B: Backend>(&self, backend: &'a mut B) -> Option<&'a View> {
+        let (view, source) = backend.view(self.lun)?;
+        (source == self.source).then_some(view)
     }
 
     /// What the command transfers, and how much of that its buffer takes.

@@ -227,8 +227,8 @@ fn fill_data<B: Backend>(task: &Task, room: &mut [u8], backend: &mut B) -> Resul
             Ok(())
         }
         Work::Read(extent) => {
-            let view = backend.view(task.lun);
-            let (view, _) = view.ok_or(Sense::of_volume(Status::Gone))?;
+            let view = task.view(backend);
+            let view = view.ok_or(Sense::of_volume(Status::Gone))?;
             let transfer = task.transfer(*extent);
             let read = transfer.read_next(room, view.volume.as_ref());
             read.map_err(Sense::of_volume)
