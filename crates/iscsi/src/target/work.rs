@@ -13,7 +13,7 @@ use scsi::{
 use super::admission::{Admission, is_settled, restrict};
 use super::full_feature::FullFeature;
 use super::task::{Execution, Progress, Task, Work};
-use super::tasks::HeldCompletion;
+use super::tasks::{HeldCompletion, SLOTS_MAX};
 use crate::backend::Backend;
 
 /// PERSISTENT RESERVE OUT.
@@ -154,7 +154,7 @@ impl FullFeature {
         if let Some(until) = task.not_before.filter(|at| *at > now) {
             task.enter(Progress::Held);
             let generation = task.generation;
-            self.held.push(HeldCompletion {
+            self.hold_back(HeldCompletion {
                 until,
                 slot,
                 generation,
@@ -162,6 +162,21 @@ impl FullFeature {
             return;
         }
         self.tasks.queue(slot);
+    }
+
+    /// Holds a completion back. Those of aborted commands are discarded once they may be as many as
+    /// those of others.
+    fn hold_back(&mut self, held: HeldCompletion) {
+        if self.held.len() >= 2 * SLOTS_MAX {
+            let tasks = &self.tasks;
+            self.held.retain(|held| {
+                let task = tasks.get(held.slot);
+                task.is_some_and(|task| {
+                    task.generation == held.generation && task.progress() == Progress::Held
+                })
+            });
+        }
+        self.held.push(held);
     }
 }
 

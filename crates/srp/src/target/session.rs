@@ -108,7 +108,7 @@ pub struct TargetSession<B> {
     /// The number of what the login ended on other channels, until that is over: commands start
     /// after it.
     fence: Option<u64>,
-    requests_max: usize,
+    pub(super) requests_max: usize,
     backend: PhantomData<fn(&mut B)>,
 }
 

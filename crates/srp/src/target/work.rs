@@ -170,7 +170,7 @@ impl<B: Backend> TargetSession<B> {
         if let Some(until) = task.not_before.filter(|at| *at > now) {
             task.enter(Progress::Held);
             let generation = task.generation;
-            self.held.push(HeldCompletion {
+            self.hold_back(HeldCompletion {
                 until,
                 slot,
                 generation,
@@ -178,6 +178,21 @@ impl<B: Backend> TargetSession<B> {
             return;
         }
         self.tasks.queue(slot);
+    }
+
+    /// Holds a completion back. Those of aborted commands are discarded once they may be as many as
+    /// those of others.
+    fn hold_back(&mut self, held: HeldCompletion) {
+        if self.held.len() >= 2 * self.requests_max {
+            let tasks = &self.tasks;
+            self.held.retain(|held| {
+                let task = tasks.get(held.slot);
+                task.is_some_and(|task| {
+                    task.generation == held.generation && task.progress() == Progress::Held
+                })
+            });
+        }
+        self.held.push(held);
     }
 
     /// Queues the tasks whose completion was held back until now.

@@ -1,3 +1,5 @@
+use block::Admission;
+
 use super::*;
 use crate::backend::Backend as _;
 use crate::testing::management;
@@ -81,6 +83,24 @@ fn an_address_at_the_end_of_all_fails_the_command() {
         let answer = ask(&mut bed, &message);
         assert_eq!(answer.sense(), Some((0x0B, 0x4B00)), "DATA PHASE ERROR");
     }
+}
+
+#[test]
+fn completions_of_aborted_commands_are_not_held_back_without_bound() {
+    let (volume, mut bed) = bed();
+    let until = bed.now + Duration::from_secs(3600);
+    volume.set_admission(Admission::NotBefore(until));
+    bed.send(&read(1, 0, 1)).expect("valid");
+    for tag in (2..1000).step_by(2) {
+        bed.send(&read(tag, 0, 1)).expect("valid");
+        bed.run().expect("valid");
+        bed.send(&management(tag + 1, function::ABORT_TASK, tag))
+            .expect("valid");
+        assert_eq!(bed.run().expect("valid").len(), 1);
+    }
+    assert!(bed.target.held.len() <= 16, "{}", bed.target.held.len());
+    bed.now = until;
+    assert!(is_good(&bed.run().expect("valid")[0]));
 }
 
 #[test]
