@@ -12,7 +12,8 @@ use super::pending::{Ending, HeldCompletion, Management};
 use super::tasks::Tasks;
 use crate::backend::Backend;
 use crate::wire::{
-    ChannelFlags, Login, LoginResponse, RejectReason, ResponseHeader, Violation, opcode,
+    ChannelFlags, CreditResponse, Login, LoginResponse, RejectReason, ResponseHeader, Violation,
+    opcode,
 };
 
 /// The limits of a channel.
@@ -37,8 +38,8 @@ impl TargetConfig {
     /// The longest message that is received, bytes: a command with 8 KiB of immediate data, which
     /// Linux's initiator places at byte 68.
     pub const RECEIVE_LEN_BYTES: u32 = (8 << 10) + 128;
-    /// Receives beside one for each request: for SRP_I_LOGOUT, which the request limit does not
-    /// count.
+    /// Receives beside one for each request: for SRP_I_LOGOUT and SRP_CRED_RSP, which the request
+    /// limit does not count.
     const RECEIVES_EXTRA: u16 = 2;
 
     /// How many receives are posted. The transport makes initiators that send more wait (receiver
@@ -105,6 +106,8 @@ pub struct TargetSession<B> {
     /// Task management that is to be answered.
     pub(super) answers: VecDeque<Management>,
     pub(super) ending: Ending,
+    /// An SRP_CRED_REQ is unanswered.
+    pub(super) awaits_credit_response: bool,
     /// The number of what the login ended on other channels, until that is over: commands start
     /// after it.
     fence: Option<u64>,
@@ -125,6 +128,7 @@ impl<B: Backend> TargetSession<B> {
             managements: VecDeque::new(),
             answers: VecDeque::new(),
             ending: Ending::Open,
+            awaits_credit_response: false,
             fence: Some(backend.fence()),
             requests_max: usize::from(requests_max),
             backend: PhantomData,
@@ -147,6 +151,17 @@ impl<B: Backend> TargetSession<B> {
         self.fence.is_some()
     }
 
+    /// Whether requests are to be returned by SRP_CRED_REQ: another channel of the nexus has
+    /// aborted them, and no response is going to return them.
+    pub(super) fn owes_credits(&self) -> bool {
+        self.tasks.owed > 0
+            && self.ending == Ending::Open
+            && !self.awaits_credit_response
+            && !self.tasks.has_ready()
+            && self.answers.is_empty()
+            && self.managements.is_empty()
+    }
+
     fn take_message(
         &mut self,
         now: Instant,
@@ -156,6 +171,11 @@ impl<B: Backend> TargetSession<B> {
         match message.first() {
             Some(&opcode::CMD) => self.on_command(now, message, backend),
             Some(&opcode::TSK_MGMT) => self.on_management(message, backend),
+            Some(&opcode::CRED_RSP) if self.awaits_credit_response => {
+                CreditResponse::parse(message)?;
+                self.awaits_credit_response = false;
+                Ok(())
+            }
             Some(&opcode::I_LOGOUT) => {
                 self.close();
                 Ok(())
@@ -230,7 +250,7 @@ impl<B: Backend> Session for TargetSession<B> {
     fn wants_transmit(&self) -> bool {
         match self.ending {
             Ending::Open | Ending::Draining(_) => {
-                self.tasks.has_ready() || !self.answers.is_empty()
+                self.tasks.has_ready() || !self.answers.is_empty() || self.owes_credits()
             }
             Ending::Logout => true,
             Ending::Closed => false,

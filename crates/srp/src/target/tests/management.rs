@@ -80,6 +80,35 @@ fn a_reset_ends_the_commands_of_all_channels() {
 }
 
 #[test]
+fn requests_that_another_channel_has_aborted_are_returned() {
+    let (_, target) = target();
+    let mut bed = SrpBed::new(target.backend(), MEMORY_BYTES);
+    let beside = target.backend_beside(&bed.backend);
+    let mut channel = SrpBed::new(beside, MEMORY_BYTES);
+    for round in 1..=3 {
+        channel.holds_reads = true;
+        for tag in 0..8 {
+            channel.send(&write(tag, 0, 1)).expect("valid");
+        }
+        channel.run().expect("valid");
+        assert_eq!(channel.credits, 0);
+        bed.send(&management(1, function::LUN_RESET, 0))
+            .expect("valid");
+        assert_eq!(channel.run(), Ok(Vec::new()));
+        assert_eq!(channel.credits, 0, "the reads are outstanding");
+        channel.holds_reads = false;
+        assert_eq!(channel.run(), Ok(Vec::new()));
+        assert_eq!(channel.credits, 8);
+        assert!(channel.credit_requests >= round);
+        assert_eq!(bed.run().expect("valid").len(), 1);
+        // The reset's unit attention.
+        channel.backend.clear_attention();
+    }
+    assert_eq!(bed.credit_requests, 0, "the answers return its own");
+    assert!(channel.target.is_idle());
+}
+
+#[test]
 fn functions_that_cannot_be_done_say_so() {
     let (_, mut bed) = bed();
     assert_eq!(
