@@ -158,6 +158,10 @@ impl From<OpenError> for Rejection {
                 RejectReason::Resources,
                 "the target accepts no further session",
             ),
+            OpenError::NoSession => Self::new(
+                RejectReason::Association,
+                "the nexus has other access, or came through another portal group",
+            ),
             _ => Self::new(RejectReason::Association, "the target is being removed"),
         }
     }
