@@ -23,9 +23,7 @@ impl<B: Backend> TargetSession<B> {
     ) -> Result<(), Violation> {
         let Request { command, data } = parse_command(message, self.immediate_offset)?;
         self.check_limit()?;
-        if self.tasks.find(command.tag).is_some() {
-            return Err(Violation::TagInUse);
-        }
+        self.check_tag(command.tag)?;
         let mut task = Task::new(now, command);
         let (table, immediate) = match data {
             Data::None => (None, &[][..]),

@@ -12,8 +12,8 @@ use super::pending::{Ending, HeldCompletion, Management};
 use super::tasks::Tasks;
 use crate::backend::Backend;
 use crate::wire::{
-    ChannelFlags, CreditResponse, Login, LoginResponse, RejectReason, ResponseHeader, Violation,
-    opcode,
+    ChannelFlags, CreditResponse, Login, LoginResponse, RejectReason, ResponseHeader, Tag,
+    Violation, opcode,
 };
 
 /// The limits of a channel.
@@ -149,6 +149,15 @@ impl<B: Backend> TargetSession<B> {
     pub(super) fn is_fenced(&mut self, backend: &mut B) -> bool {
         self.fence.take_if(|fence| backend.is_past(*fence));
         self.fence.is_some()
+    }
+
+    /// Whether no request in progress has this tag.
+    pub(super) fn check_tag(&self, tag: Tag) -> Result<(), Violation> {
+        let mut managements = self.managements.iter().chain(&self.answers);
+        if managements.any(|other| other.tag == tag) || self.tasks.find(tag).is_some() {
+            return Err(Violation::TagInUse);
+        }
+        Ok(())
     }
 
     /// Whether requests are to be returned by SRP_CRED_REQ: another channel of the nexus has

@@ -31,6 +31,11 @@ fn a_tag_in_use_ends_the_channel() {
         bed.send(&management(1, function::ABORT_TASK, 7)),
         Err(Violation::TagInUse)
     );
+    bed.run().expect("valid");
+    bed.send(&management(2, function::ABORT_TASK, 1))
+        .expect("valid");
+    assert_eq!(bed.run(), Ok(Vec::new()), "a read is outstanding");
+    assert_eq!(bed.send(&read(2, 0, 1)), Err(Violation::TagInUse));
 }
 
 #[test]
