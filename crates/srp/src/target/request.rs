@@ -44,15 +44,20 @@ impl<B: Backend> TargetSession<B> {
             }
         };
         let slot = self.tasks.insert(task).ok_or(Violation::RequestLimit)?;
+        let table_bytes = table.map_or(0, |table| table.len_bytes);
+        let has_room = self.tasks.hold(slot, u64::from(table_bytes), backend);
         let Some((task, places)) = self.tasks.with_places(slot) else {
             return Ok(());
         };
-        if let Data::Memory { descriptors, .. } = data {
+        if let Data::Memory { descriptors, .. } = data
+            && has_room
+        {
+            let unlisted = table_bytes as usize / size_of::<Descriptor>();
+            places.reserve(descriptors.len() + unlisted);
             places.extend(descriptors);
         }
         if let Some(table) = table {
-            task.table = Some((table, table.len_bytes));
-            self.tasks.hold(slot, u64::from(table.len_bytes), backend);
+            task.table = has_room.then_some((table, table.len_bytes));
             self.tasks.queue(slot);
             return Ok(());
         }

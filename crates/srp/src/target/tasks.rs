@@ -122,7 +122,6 @@ impl Tasks {
     pub(super) fn insert(&mut self, mut task: Task) -> Option<usize> {
         let slot = self.free.pop()?;
         task.generation = self.generations[slot];
-        self.places[slot].clear();
         self.tags[slot] = Some(task.tag);
         self.ordered += usize::from(task.is_ordered);
         self.slots[slot] = Some(task);
@@ -204,6 +203,7 @@ impl Tasks {
             self.blocked.retain(|other| *other != slot);
         }
         self.slots[slot] = None;
+        self.places[slot].clear();
         self.generations[slot] = self.generations[slot].wrapping_add(1);
         self.free.push(slot);
         self.owed += 1;
