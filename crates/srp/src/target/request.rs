@@ -114,9 +114,7 @@ impl<B: Backend> TargetSession<B> {
         if has_memory && places.len_bytes() < task.expected_len {
             return Err(Violation::Table);
         }
-        let is_head = task.is_head;
-        let may_start = is_head || !self.tasks.has_blocked() && self.tasks.may_start(slot);
-        if may_start && !self.is_fenced(backend) {
+        if self.tasks.may_start(slot) && !self.is_fenced(backend) {
             self.start(slot, immediate, now, backend);
             return Ok(());
         }

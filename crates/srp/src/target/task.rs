@@ -166,6 +166,8 @@ pub(super) struct Task {
     pub(super) queued: bool,
     /// Tells the tasks of a slot apart that follow one another.
     pub(super) generation: u16,
+    /// Counts the commands of the channel, in the order of their arrival.
+    pub(super) number: u64,
 }
 
 /// The memory that a channel is charged for its tasks depends on this.
@@ -203,6 +205,7 @@ impl Task {
             fence: None,
             queued: false,
             generation: 0,
+            number: 0,
         }
     }
 
@@ -323,14 +326,6 @@ impl Task {
     /// Whether it waits for its volume, and nothing else can be done before.
     pub(super) fn waits_for_volume(&self) -> bool {
         matches!(self.progress, Progress::Filling | Progress::Settling)
-    }
-
-    /// Whether it has been started and has not ended.
-    pub(super) fn is_running(&self) -> bool {
-        !matches!(
-            self.progress,
-            Progress::Arriving | Progress::Waiting | Progress::Aborted
-        )
     }
 }
 
