@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use block::testing::VecVolume;
 use block::{Access, Volume};
+use scsi::testing::SeenVolumes;
 use scsi::{Device, Lun, LunMap, NexusId, NexusPorts, SanitizeWork, Step, Turn, View};
 use session::{Leases, Segment, SendList, Session as _, SourceId, StreamSession as _};
 
@@ -69,6 +70,7 @@ pub struct TestBackend {
     opened: Option<Opened>,
     window: Option<Arc<Mutex<CommandWindow>>>,
     view: Option<View>,
+    seen: SeenVolumes,
     /// The most bytes of commands that the connection may hold.
     pub gather_max: u64,
     /// How many commands have ended.
@@ -130,6 +132,7 @@ impl TestTarget {
             opened: None,
             window: None,
             view: None,
+            seen: SeenVolumes::default(),
             gather_max: u64::MAX,
             completed: 0,
         }
@@ -343,7 +346,7 @@ impl Backend for TestBackend {
         lock(&self.target.looked_up).push(lun);
         self.view = self.target.device().view(nexus, lun);
         let view = self.view.as_ref()?;
-        Some((view, SourceId(u32::from(lun))))
+        Some((view, SourceId(self.seen.number(lun, &view.volume))))
     }
 
     fn unsaved(&mut self) -> Option<u64> {

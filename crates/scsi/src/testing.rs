@@ -31,6 +31,25 @@ pub fn device<V: Volume + 'static>(
     device
 }
 
+/// Tells apart the volumes that are behind a LUN one after another.
+#[derive(Default)]
+pub struct SeenVolumes(Vec<(Lun, Arc<dyn Volume>)>);
+
+impl SeenVolumes {
+    /// A number that no other volume has which was behind any LUN. Its low 16 bits are the LUN.
+    pub fn number(&mut self, lun: Lun, volume: &Arc<dyn Volume>) -> u32 {
+        let known = self
+            .0
+            .iter()
+            .position(|(other, seen)| *other == lun && Arc::ptr_eq(seen, volume));
+        let index = known.unwrap_or_else(|| {
+            self.0.push((lun, Arc::clone(volume)));
+            self.0.len() - 1
+        });
+        (index as u32) << 16 | u32::from(lun)
+    }
+}
+
 /// The identity of a logical unit of a [`device`]. The NAA designators of odd LUNs have 16 bytes.
 fn identity(lun: Lun) -> UnitIdentity {
     let mut identity = UnitIdentity::derived(u64::from(lun) + 1, format!("test{lun}"));

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use block::{Access, Volume};
+use scsi::testing::SeenVolumes;
 use scsi::{Device, Lun, LunMap, NexusId, NexusPorts, SanitizeWork, View};
 use session::SourceId;
 
@@ -44,6 +45,7 @@ pub struct TestBackend {
     id: u64,
     nexus: NexusId,
     view: Option<View>,
+    seen: SeenVolumes,
     /// The most bytes that the channel's commands may hold.
     pub hold_max_bytes: u64,
     /// What was done, oldest first.
@@ -94,6 +96,7 @@ impl TestTarget {
             id,
             nexus,
             view: None,
+            seen: SeenVolumes::default(),
             hold_max_bytes: u64::MAX,
             completed: Vec::new(),
         }
@@ -160,7 +163,7 @@ impl Backend for TestBackend {
     fn view(&mut self, lun: Lun) -> Option<(&View, SourceId)> {
         self.view = self.target.device().view(self.nexus, lun);
         let view = self.view.as_ref()?;
-        Some((view, SourceId(u32::from(lun))))
+        Some((view, SourceId(self.seen.number(lun, &view.volume))))
     }
 
     fn charge(&mut self, len_bytes: u64) -> bool {

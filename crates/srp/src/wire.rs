@@ -7,13 +7,13 @@ mod login;
 mod response;
 
 pub use command::{
-    Command, Data, Descriptor, Direction, IndirectTable, LogoutRequest, ManagementRequest, Request,
-    Tag, attribute, function, parse_command,
+    Command, CreditResponse, Data, Descriptor, Direction, IndirectTable, LogoutRequest,
+    ManagementRequest, Request, Tag, attribute, function, parse_command,
 };
 pub use login::{
     ChannelFlags, LOGIN_BYTES, Login, LoginReject, LoginResponse, PortId, RejectReason,
 };
-pub use response::{ManagementResult, ResponseHeader, TargetLogout};
+pub use response::{CreditRequest, ManagementResult, ResponseHeader, TargetLogout};
 
 /// Type codes of information units that initiators send.
 pub mod opcode {
@@ -25,8 +25,12 @@ pub mod opcode {
     pub const CMD: u8 = 0x02;
     /// SRP_I_LOGOUT.
     pub const I_LOGOUT: u8 = 0x03;
+    /// SRP_CRED_RSP.
+    pub const CRED_RSP: u8 = 0x41;
     /// SRP_T_LOGOUT.
     pub const T_LOGOUT: u8 = 0x80;
+    /// SRP_CRED_REQ.
+    pub const CRED_REQ: u8 = 0x81;
     /// SRP_LOGIN_RSP.
     pub const LOGIN_RSP: u8 = 0xC0;
     /// SRP_RSP.
@@ -40,7 +44,8 @@ pub mod opcode {
 pub enum Violation {
     /// A message of a type that initiators do not send on an open channel.
     #[error(
-        "a message of type {0:#04x} arrived; initiators send SRP_CMD, SRP_TSK_MGMT and SRP_I_LOGOUT"
+        "a message of type {0:#04x} arrived; initiators send SRP_CMD, SRP_TSK_MGMT, SRP_I_LOGOUT and, \
+         as the answer to SRP_CRED_REQ, SRP_CRED_RSP"
     )]
     Opcode(u8),
     /// A message ends before its information unit does.

@@ -695,3 +695,20 @@ fn a_login_is_answered_when_what_others_ended_is_over() {
         .send(Hello::new(4).as_bytes())
         .expect("it was announced");
 }
+
+#[test]
+fn data_out_are_not_written_into_another_volume_behind_the_lun() {
+    let mut fixture = Fixture::linux().ready();
+    let from = fixture.buffer(5, vec![9; 8192]);
+    fixture.holds_reads = true;
+    let tags = (Some(from), None);
+    fixture.post(WRITE | FINAL, &write_10(0, 16), 8192, &[], tags);
+    let other = Arc::new(VecVolume::new(BlockSize::B512, BLOCKS));
+    let identity = scsi::UnitIdentity::derived(9, "other".into());
+    let unit = Arc::clone(&other);
+    fixture.target.device().insert_unit(0, unit, identity);
+    fixture.holds_reads = false;
+    fixture.run().expect("the connection goes on");
+    assert_eq!(fixture.take().status(), CHECK_CONDITION);
+    assert_eq!(other.contents()[..8192], [0; 8192]);
+}

@@ -305,8 +305,8 @@ fn fill_data<B: Backend>(task: &Task, room: &mut [u8], backend: &mut B) -> Resul
             Ok(())
         }
         Work::Read(extent) => {
-            let view = backend.view(task.lun);
-            let (view, _) = view.ok_or(Sense::of_volume(Status::Gone))?;
+            let view = task.view(backend);
+            let view = view.ok_or(Sense::of_volume(Status::Gone))?;
             read_next(task, *extent, room, view.volume.as_ref()).map_err(Sense::of_volume)
         }
         _ => Ok(()),

@@ -46,7 +46,7 @@ impl<'a> Admission<'a> {
         if self.leases.holds(self.slot) {
             return true;
         }
-        let Some((view, _)) = backend.view(task.lun) else {
+        let Some(view) = task.view(backend) else {
             // The execution fails.
             return true;
         };

@@ -2,9 +2,10 @@
 //!
 //! Read first: RFC 7143 §11.3; §4.2.5.2 (immediate, unsolicited and solicited data).
 
+use std::sync::Arc;
 use std::time::Instant;
 
-use block::OpKind;
+use block::{OpKind, Status};
 use scsi::{Begin, CopyWork, Medium, Response, Sense, SenseKey, medium};
 
 use super::admission::Admission;
@@ -269,12 +270,16 @@ fn begin_by_device<B: Backend>(task: &mut Task, admission: &mut Admission<'_>, b
         }
         Begin::Medium(transfer, volume) => {
             task.block_size = volume.geometry().block_size;
-            if let Some((_, source)) = backend.view(task.lun) {
-                task.source = source;
-            }
             set_medium(task, transfer);
             task.must_copy = volume.pinned().is_none();
-            admission.admit(task, &volume);
+            match backend.view(task.lun) {
+                Some((view, source)) if Arc::ptr_eq(&view.volume, &volume) => {
+                    task.source = source;
+                    admission.admit(task, &volume);
+                }
+                // The volume has been removed meanwhile.
+                _ => task.fail_of_volume(Status::Gone),
+            }
         }
         Begin::Sanitize(work) => {
             task.work = Work::Sanitize;

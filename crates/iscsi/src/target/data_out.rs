@@ -127,8 +127,8 @@ impl FullFeature {
         let bytes = &bytes[..room];
         match task.work {
             Work::Write(extent) if task.progress() == Progress::Receiving => {
-                let result = match backend.view(task.lun) {
-                    Some((view, _)) => {
+                let result = match task.view(backend) {
+                    Some(view) => {
                         let transfer = task.transfer(extent);
                         transfer.write_next(&mut task.gathered, bytes, view.volume.as_ref())
                     }

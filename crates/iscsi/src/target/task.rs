@@ -4,9 +4,10 @@ use std::time::Instant;
 
 use block::{BlockSize, DataUse, Extent, OpKind, Status};
 use scsi::medium::Transfer;
-use scsi::{CopyWork, Lun, Medium, Response, SanitizeWork, ScsiStatus, Sense, SenseKey};
+use scsi::{CopyWork, Lun, Medium, Response, SanitizeWork, ScsiStatus, Sense, SenseKey, View};
 use session::{RemoteBuffer, SourceId};
 
+use crate::backend::Backend;
 use crate::params::OUTSTANDING_R2T_MAX;
 use crate::window::order::{Attribute, WideCmdSn};
 use crate::wire::command::ScsiCommand;
@@ -237,6 +238,12 @@ impl Task {
             queued: false,
             generation: 0,
         }
+    }
+
+    /// The session's view of its logical unit, unless another volume is behind the LUN by now.
+    pub(crate) fn view<'a, B: Backend>(&self, backend: &'a mut B) -> Option<&'a View> {
+        let (view, source) = backend.view(self.lun)?;
+        (source == self.source).then_some(view)
     }
 
     /// The task of a command that may not start yet.

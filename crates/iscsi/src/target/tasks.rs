@@ -16,7 +16,7 @@ use crate::wire::{Bhs, NO_TASK_TAG};
 /// Slots beyond the window, for immediate commands.
 const IMMEDIATE_MAX: usize = 16;
 /// The slots of commands.
-const SLOTS_MAX: usize = COMMANDS_MAX + IMMEDIATE_MAX;
+pub(super) const SLOTS_MAX: usize = COMMANDS_MAX + IMMEDIATE_MAX;
 const _: () = assert!(SLOTS_MAX <= COMMAND_SLOTS_MAX);
 /// The most data-out that the commands of one connection gather together, bytes.
 const GATHERS_MAX: u64 = 16 << 20;

@@ -138,8 +138,7 @@ impl FullFeature {
                 continue;
             };
             if task.waits_for_volume() {
-                let source = backend.view(task.lun).map(|(_, source)| source);
-                if source != Some(task.source) {
+                if task.view(backend).is_none() {
                     task.fail_of_volume(Status::Gone);
                     self.tasks.queue(slot);
                 }

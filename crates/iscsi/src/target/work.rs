@@ -13,7 +13,7 @@ use scsi::{
 use super::admission::{Admission, is_settled, restrict};
 use super::full_feature::FullFeature;
 use super::task::{Execution, Progress, Task, Work};
-use super::tasks::HeldCompletion;
+use super::tasks::{HeldCompletion, SLOTS_MAX};
 use crate::backend::Backend;
 
 /// PERSISTENT RESERVE OUT.
@@ -104,10 +104,11 @@ impl FullFeature {
         // It may have been aborted.
         let Some(task) = task else { return };
         let turn = &mut self.workload.turn;
+        // Looked up again each time: the logical unit may have been removed.
+        let view = task.view(backend);
         let step = match &mut task.execution {
-            Some(Execution::Medium(execution)) => match backend.view(task.lun) {
-                Some((view, _)) => execution.go_on(&task.gathered, view.volume.as_ref(), turn),
-                // Looked up again each time: the logical unit may have been removed.
+            Some(Execution::Medium(execution)) => match view {
+                Some(view) => execution.go_on(&task.gathered, view.volume.as_ref(), turn),
                 None => Step::Over(Response::check(Sense::of_volume(Status::Gone))),
             },
             Some(Execution::Copy(copy)) => {
@@ -153,7 +154,7 @@ impl FullFeature {
         if let Some(until) = task.not_before.filter(|at| *at > now) {
             task.enter(Progress::Held);
             let generation = task.generation;
-            self.held.push(HeldCompletion {
+            self.hold_back(HeldCompletion {
                 until,
                 slot,
                 generation,
@@ -161,6 +162,21 @@ impl FullFeature {
             return;
         }
         self.tasks.queue(slot);
+    }
+
+    /// Holds a completion back. Those of aborted commands are discarded once they may be as many as
+    /// those of others.
+    fn hold_back(&mut self, held: HeldCompletion) {
+        if self.held.len() >= 2 * SLOTS_MAX {
+            let tasks = &self.tasks;
+            self.held.retain(|held| {
+                let task = tasks.get(held.slot);
+                task.is_some_and(|task| {
+                    task.generation == held.generation && task.progress() == Progress::Held
+                })
+            });
+        }
+        self.held.push(held);
     }
 }
 

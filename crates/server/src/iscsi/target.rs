@@ -68,6 +68,7 @@ struct Kept {
 struct Session {
     ports: NexusPorts,
     group: PortalGroup,
+    grant: Grant,
     nexus: NexusId,
     state: SessionState,
     /// What its connections share, if it may have several.
@@ -178,8 +179,9 @@ impl IscsiTarget {
         })
     }
 
-    /// Opens a channel of SRP. With `is_multi` it joins the channels of its nexus, otherwise it is
-    /// opened in their place. Returns whether other channels go on, if there were any.
+    /// Opens a channel of SRP. With `is_multi` it joins the channels of its nexus, if these came
+    /// through the same portal group with the same access; otherwise it is opened in their place.
+    /// Returns whether other channels go on, if there were any.
     pub(crate) fn open_channel(
         &self,
         initiator: &str,
@@ -203,6 +205,9 @@ impl IscsiTarget {
                 && is_multi
                 && session.state == SessionState::Active
             {
+                if session.group != group || session.grant != grant {
+                    return Err(OpenError::NoSession);
+                }
                 if session.connections.len() >= CHANNELS_MAX {
                     return Err(OpenError::TooManyConnections);
                 }
@@ -392,8 +397,11 @@ impl IscsiTarget {
             return;
         }
         self.with(|inner, _| {
-            let Grant { access, luns } = grant;
+            let (luns, access) = (grant.luns.clone(), grant.access);
             inner.device.set_access(opened.nexus, access, luns);
+            if let Some(session) = inner.session(opened) {
+                session.grant = grant;
+            }
         });
     }
 
@@ -613,13 +621,14 @@ impl Inner {
         grant: Grant,
         connection: ConnectionId,
     ) -> Result<Opened, OpenError> {
-        let Grant { access, luns } = grant;
+        let (luns, access) = (grant.luns.clone(), grant.access);
         let nexus = self.device.open_nexus(ports.clone(), luns, access);
         let nexus = nexus.ok_or(OpenError::OutOfResources)?;
         let tsih = self.take_tsih();
         let session = Session {
             ports,
             group,
+            grant,
             nexus,
             state: SessionState::Active,
             shared: None,

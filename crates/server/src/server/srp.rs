@@ -59,8 +59,8 @@ impl SrpPortal {
             };
             Rejection::new(reason, why)
         })?;
-        let (backend, others) = SrpBackend::open(&self.0, accepted, login)?;
-        let session = TargetSession::new(&agreed, &backend);
+        let (mut backend, others) = SrpBackend::open(&self.0, accepted, login)?;
+        let session = TargetSession::new(&agreed, &mut backend);
         Ok(Admitted {
             driven: drive_messages(session, backend),
             shape: QueueShape {
@@ -157,6 +157,10 @@ impl From<OpenError> for Rejection {
             OpenError::OutOfResources => Self::new(
                 RejectReason::Resources,
                 "the target accepts no further session",
+            ),
+            OpenError::NoSession => Self::new(
+                RejectReason::Association,
+                "the nexus has other access, or came through another portal group",
             ),
             _ => Self::new(RejectReason::Association, "the target is being removed"),
         }

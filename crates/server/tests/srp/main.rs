@@ -294,6 +294,47 @@ fn a_host_is_known_by_its_port_identifier() {
 }
 
 #[test]
+fn a_channel_with_other_access_does_not_join_a_nexus() {
+    let fixture = Fixture::new();
+    let mut allowed = Vec::new();
+    let hosts = [
+        ("0x00000000000000000000000000000002", 2, Access::ReadWrite),
+        ("0x00000000000000000000000000000003", 3, Access::ReadWrite),
+        ("0x00000000000000000000000000000004", 4, Access::ReadOnly),
+    ];
+    for (name, last, access) in hosts {
+        let definition = HostDefinition {
+            name: name.parse().expect("a name"),
+            told_by: ToldBy::Address,
+            addresses: vec![format!("127.37.0.{last}").parse().expect("an address")],
+            chap: None,
+            dhchap: None,
+            tls: None,
+        };
+        fixture.server.create_host(definition).expect("new");
+        allowed.push(AllowedHost {
+            host: name.parse().expect("a name"),
+            access,
+            luns: None,
+        });
+    }
+    let target = IQN.parse().expect("a name");
+    fixture
+        .server
+        .set_target_hosts(&target, HostPolicy::Listed(allowed))
+        .expect("listed");
+    let multi = Login {
+        flags: ChannelFlags::IMMEDIATE | ChannelFlags::MULTI,
+        ..the_login()
+    };
+    let _first = fixture.ready();
+    let _second = fixture.try_log_in(&multi).expect("it has the same access");
+    let refused = fixture.try_log_in(&multi).err();
+    assert_eq!(refused, Some(RejectReason::Association as u32));
+    assert_eq!(fixture.server.sessions()[0].connections, 2);
+}
+
+#[test]
 fn logins_that_cannot_be_served_say_why() {
     let fixture = Fixture::new();
     let good = the_login();

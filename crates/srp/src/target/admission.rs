@@ -41,7 +41,7 @@ impl Admission<'_> {
         if self.leases.holds(self.slot) {
             return true;
         }
-        let Some((view, _)) = backend.view(task.lun) else {
+        let Some(view) = task.view(backend) else {
             // The execution fails.
             return true;
         };

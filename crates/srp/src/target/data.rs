@@ -51,8 +51,8 @@ impl<B: Backend> TargetSession<B> {
         match task.work {
             Work::Write(extent) if task.progress() == Progress::Receiving => {
                 let transfer = task.transfer(extent);
-                let result = match backend.view(task.lun) {
-                    Some((view, _)) => {
+                let result = match task.view(backend) {
+                    Some(view) => {
                         transfer.write_next(&mut task.gathered, bytes, view.volume.as_ref())
                     }
                     None => Err(Status::Gone),

@@ -17,11 +17,7 @@ impl<B: Backend> TargetSession<B> {
     ) -> Result<(), Violation> {
         let request = ManagementRequest::parse(message)?;
         self.check_limit()?;
-        let mut managements = self.managements.iter().chain(&self.answers);
-        let is_used = managements.any(|other| other.tag == request.tag);
-        if is_used || self.tasks.find(request.tag).is_some() {
-            return Err(Violation::TagInUse);
-        }
+        self.check_tag(request.tag)?;
         let result = self.manage(request, backend);
         let fence = backend.fence();
         self.managements.push_back(Management {

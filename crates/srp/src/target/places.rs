@@ -18,11 +18,16 @@ pub(super) struct Places {
 const KEPT_MAX: usize = 255;
 
 impl Places {
-    /// Forgets the memory of the last command.
+    /// Forgets the memory of the command, which has ended.
     pub(super) fn clear(&mut self) {
         self.buffers.clear();
         self.buffers.shrink_to(KEPT_MAX);
         (self.index, self.used_bytes) = (0, 0);
+    }
+
+    /// Allocates room for exactly `count` descriptors.
+    pub(super) fn reserve(&mut self, count: usize) {
+        self.buffers.reserve_exact(count);
     }
 
     /// Adds memory behind the rest.

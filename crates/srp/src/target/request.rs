@@ -1,8 +1,9 @@
 //! SCSI commands: from the message to a task that has started.
 
+use std::sync::Arc;
 use std::time::Instant;
 
-use block::OpKind;
+use block::{OpKind, Status};
 use scsi::{Begin, CopyWork, Medium, Response, Sense, medium};
 use zerocopy::IntoBytes;
 
@@ -22,9 +23,7 @@ impl<B: Backend> TargetSession<B> {
     ) -> Result<(), Violation> {
         let Request { command, data } = parse_command(message, self.immediate_offset)?;
         self.check_limit()?;
-        if self.tasks.find(command.tag).is_some() {
-            return Err(Violation::TagInUse);
-        }
+        self.check_tag(command.tag)?;
         let mut task = Task::new(now, command);
         let (table, immediate) = match data {
             Data::None => (None, &[][..]),
@@ -45,15 +44,20 @@ impl<B: Backend> TargetSession<B> {
             }
         };
         let slot = self.tasks.insert(task).ok_or(Violation::RequestLimit)?;
+        let table_bytes = table.map_or(0, |table| table.len_bytes);
+        let has_room = self.tasks.hold(slot, u64::from(table_bytes), backend);
         let Some((task, places)) = self.tasks.with_places(slot) else {
             return Ok(());
         };
-        if let Data::Memory { descriptors, .. } = data {
+        if let Data::Memory { descriptors, .. } = data
+            && has_room
+        {
+            let unlisted = table_bytes as usize / size_of::<Descriptor>();
+            places.reserve(descriptors.len() + unlisted);
             places.extend(descriptors);
         }
         if let Some(table) = table {
-            task.table = Some((table, table.len_bytes));
-            self.tasks.hold(slot, u64::from(table.len_bytes), backend);
+            task.table = has_room.then_some((table, table.len_bytes));
             self.tasks.queue(slot);
             return Ok(());
         }
@@ -110,8 +114,7 @@ impl<B: Backend> TargetSession<B> {
         if has_memory && places.len_bytes() < task.expected_len {
             return Err(Violation::Table);
         }
-        let is_head = task.is_head;
-        if is_head || !self.tasks.has_blocked() && self.tasks.may_start(slot) {
+        if self.tasks.may_start(slot) && !self.is_fenced(backend) {
             self.start(slot, immediate, now, backend);
             return Ok(());
         }
@@ -129,9 +132,10 @@ impl<B: Backend> TargetSession<B> {
         Ok(())
     }
 
-    /// Starts the commands that waited for others and need not wait any more.
+    /// Starts the commands that waited for others, or for the end of another nexus, and need not wait any more.
     pub(super) fn start_unblocked(&mut self, now: Instant, backend: &mut B) {
         while self.tasks.has_blocked()
+            && !self.is_fenced(backend)
             && let Some(slot) = self.tasks.take_unblocked()
         {
             let task = self.tasks.get_mut(slot);
@@ -218,11 +222,15 @@ fn begin_by_device<B: Backend>(task: &mut Task, admission: &mut Admission<'_>, b
         }
         Begin::Medium(command, volume) => {
             task.block_size = volume.geometry().block_size;
-            if let Some((_, source)) = backend.view(task.lun) {
-                task.source = source;
-            }
             set_medium(task, command);
-            admission.admit(task, &volume);
+            match backend.view(task.lun) {
+                Some((view, source)) if Arc::ptr_eq(&view.volume, &volume) => {
+                    task.source = source;
+                    admission.admit(task, &volume);
+                }
+                // The volume has been removed meanwhile.
+                _ => task.fail_of_volume(Status::Gone),
+            }
         }
         Begin::Sanitize(work) => {
             task.set_work(Work::Sanitize, 0);

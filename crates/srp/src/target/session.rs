@@ -12,7 +12,8 @@ use super::pending::{Ending, HeldCompletion, Management};
 use super::tasks::Tasks;
 use crate::backend::Backend;
 use crate::wire::{
-    ChannelFlags, Login, LoginResponse, RejectReason, ResponseHeader, Violation, opcode,
+    ChannelFlags, CreditResponse, Login, LoginResponse, RejectReason, ResponseHeader, Tag,
+    Violation, opcode,
 };
 
 /// The limits of a channel.
@@ -37,8 +38,8 @@ impl TargetConfig {
     /// The longest message that is received, bytes: a command with 8 KiB of immediate data, which
     /// Linux's initiator places at byte 68.
     pub const RECEIVE_LEN_BYTES: u32 = (8 << 10) + 128;
-    /// Receives beside one for each request: for SRP_I_LOGOUT, which the request limit does not
-    /// count.
+    /// Receives beside one for each request: for SRP_I_LOGOUT and SRP_CRED_RSP, which the request
+    /// limit does not count.
     const RECEIVES_EXTRA: u16 = 2;
 
     /// How many receives are posted. The transport makes initiators that send more wait (receiver
@@ -105,13 +106,19 @@ pub struct TargetSession<B> {
     /// Task management that is to be answered.
     pub(super) answers: VecDeque<Management>,
     pub(super) ending: Ending,
-    requests_max: usize,
+    /// An SRP_CRED_REQ is unanswered.
+    pub(super) awaits_credit_response: bool,
+    /// The number of what the login ended on other channels, until that is over: commands start
+    /// after it.
+    fence: Option<u64>,
+    pub(super) requests_max: usize,
     backend: PhantomData<fn(&mut B)>,
 }
 
 impl<B: Backend> TargetSession<B> {
-    /// The channel of a login that was accepted.
-    pub fn new(accepted: &Accepted, backend: &B) -> Self {
+    /// The channel of a login that was accepted. It starts no command before that of a nexus which
+    /// the login has ended are over on other threads.
+    pub fn new(accepted: &Accepted, backend: &mut B) -> Self {
         let requests_max = accepted.config.requests_max;
         Self {
             immediate_offset: accepted.login.immediate_offset(),
@@ -121,6 +128,8 @@ impl<B: Backend> TargetSession<B> {
             managements: VecDeque::new(),
             answers: VecDeque::new(),
             ending: Ending::Open,
+            awaits_credit_response: false,
+            fence: Some(backend.fence()),
             requests_max: usize::from(requests_max),
             backend: PhantomData,
         }
@@ -136,6 +145,32 @@ impl<B: Backend> TargetSession<B> {
         }
     }
 
+    /// Whether commands of a nexus that the login has ended may still be executed.
+    pub(super) fn is_fenced(&mut self, backend: &mut B) -> bool {
+        self.fence.take_if(|fence| backend.is_past(*fence));
+        self.fence.is_some()
+    }
+
+    /// Whether no request in progress has this tag.
+    pub(super) fn check_tag(&self, tag: Tag) -> Result<(), Violation> {
+        let mut managements = self.managements.iter().chain(&self.answers);
+        if managements.any(|other| other.tag == tag) || self.tasks.find(tag).is_some() {
+            return Err(Violation::TagInUse);
+        }
+        Ok(())
+    }
+
+    /// Whether requests are to be returned by SRP_CRED_REQ: another channel of the nexus has
+    /// aborted them, and no response is going to return them.
+    pub(super) fn owes_credits(&self) -> bool {
+        self.tasks.owed > 0
+            && self.ending == Ending::Open
+            && !self.awaits_credit_response
+            && !self.tasks.has_ready()
+            && self.answers.is_empty()
+            && self.managements.is_empty()
+    }
+
     fn take_message(
         &mut self,
         now: Instant,
@@ -145,6 +180,11 @@ impl<B: Backend> TargetSession<B> {
         match message.first() {
             Some(&opcode::CMD) => self.on_command(now, message, backend),
             Some(&opcode::TSK_MGMT) => self.on_management(message, backend),
+            Some(&opcode::CRED_RSP) if self.awaits_credit_response => {
+                CreditResponse::parse(message)?;
+                self.awaits_credit_response = false;
+                Ok(())
+            }
             Some(&opcode::I_LOGOUT) => {
                 self.close();
                 Ok(())
@@ -219,7 +259,7 @@ impl<B: Backend> Session for TargetSession<B> {
     fn wants_transmit(&self) -> bool {
         match self.ending {
             Ending::Open | Ending::Draining(_) => {
-                self.tasks.has_ready() || !self.answers.is_empty()
+                self.tasks.has_ready() || !self.answers.is_empty() || self.owes_credits()
             }
             Ending::Logout => true,
             Ending::Closed => false,

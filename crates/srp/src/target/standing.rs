@@ -78,6 +78,7 @@ impl<B: Backend> TargetSession<B> {
                 // TAS is 1: each is answered with TASK ABORTED.
                 Abort::ByAnother(lun) => {
                     for slot in self.tasks.of_lun(Some(lun)) {
+                        self.tasks.unblock(slot);
                         if let Some(task) = self.tasks.get_mut(slot) {
                             (task.unsaved, task.fence) = (None, None);
                             task.end_with(status(ScsiStatus::TaskAborted));

@@ -5,10 +5,12 @@ use std::time::Instant;
 use block::{BlockSize, DataUse, Extent, OpKind, Status};
 use scsi::medium::Transfer;
 use scsi::{
-    Asc, CopyWork, Lun, Medium, Response, SanitizeWork, ScsiStatus, Sense, SenseKey, parse_lun,
+    Asc, CopyWork, Lun, Medium, Response, SanitizeWork, ScsiStatus, Sense, SenseKey, View,
+    parse_lun,
 };
 use session::{RemoteBuffer, SourceId};
 
+use crate::backend::Backend;
 use crate::wire::{Command, Direction, Tag, attribute};
 
 /// What a task does with its data.
@@ -164,6 +166,8 @@ pub(super) struct Task {
     pub(super) queued: bool,
     /// Tells the tasks of a slot apart that follow one another.
     pub(super) generation: u16,
+    /// Counts the commands of the channel, in the order of their arrival.
+    pub(super) number: u64,
 }
 
 /// The memory that a channel is charged for its tasks depends on this.
@@ -201,7 +205,14 @@ impl Task {
             fence: None,
             queued: false,
             generation: 0,
+            number: 0,
         }
+    }
+
+    /// The nexus's view of its logical unit, unless another volume is behind the LUN by now.
+    pub(super) fn view<'a, B: Backend>(&self, backend: &'a mut B) -> Option<&'a View> {
+        let (view, source) = backend.view(self.lun)?;
+        (source == self.source).then_some(view)
     }
 
     /// What the command transfers, and how much of that its buffer takes.
@@ -315,14 +326,6 @@ impl Task {
     /// Whether it waits for its volume, and nothing else can be done before.
     pub(super) fn waits_for_volume(&self) -> bool {
         matches!(self.progress, Progress::Filling | Progress::Settling)
-    }
-
-    /// Whether it has been started and has not ended.
-    pub(super) fn is_running(&self) -> bool {
-        !matches!(
-            self.progress,
-            Progress::Arriving | Progress::Waiting | Progress::Aborted
-        )
     }
 }
 

@@ -30,6 +30,8 @@ pub(super) struct Tasks {
     blocked: VecDeque<usize>,
     /// How many tasks are ORDERED.
     ordered: usize,
+    /// The number of the last task.
+    last_number: u64,
     /// The leases of tasks and sanitize operations, by [`LeaseHolder`].
     pub(super) leases: Leases,
     /// Requests that have ended, and that no response has told the initiator of.
@@ -37,6 +39,14 @@ pub(super) struct Tasks {
     holds_bytes: u64,
     /// Bytes that the program was asked to have room for; at least `holds_bytes`.
     charged_bytes: u64,
+}
+
+/// The numbers of the oldest task and the oldest ORDERED one that were not aborted; `u64::MAX` if
+/// no task is ORDERED.
+#[derive(Clone, Copy)]
+struct Oldest {
+    task: u64,
+    ordered: u64,
 }
 
 impl Tasks {
@@ -56,6 +66,7 @@ impl Tasks {
             ready: VecDeque::with_capacity(count),
             blocked: VecDeque::new(),
             ordered: 0,
+            last_number: 0,
             leases: Leases::new(connection),
             owed: 0,
             holds_bytes: 0,
@@ -122,7 +133,8 @@ impl Tasks {
     pub(super) fn insert(&mut self, mut task: Task) -> Option<usize> {
         let slot = self.free.pop()?;
         task.generation = self.generations[slot];
-        self.places[slot].clear();
+        self.last_number += 1;
+        task.number = self.last_number;
         self.tags[slot] = Some(task.tag);
         self.ordered += usize::from(task.is_ordered);
         self.slots[slot] = Some(task);
@@ -201,9 +213,10 @@ impl Tasks {
         }
         self.ordered -= usize::from(task.is_ordered);
         if task.progress() == Progress::Waiting {
-            self.blocked.retain(|other| *other != slot);
+            self.unblock(slot);
         }
         self.slots[slot] = None;
+        self.places[slot].clear();
         self.generations[slot] = self.generations[slot].wrapping_add(1);
         self.free.push(slot);
         self.owed += 1;
@@ -218,38 +231,52 @@ impl Tasks {
         !self.blocked.is_empty()
     }
 
-    /// Whether a command that has arrived may start now: an ORDERED one if no other is in progress,
-    /// any other but HEAD OF QUEUE if no ORDERED one is.
+    /// Whether a command may start now. HEAD OF QUEUE starts at once, an ORDERED command after all
+    /// that arrived before it, any other after the ORDERED ones that arrived before it.
     pub(super) fn may_start(&self, slot: usize) -> bool {
-        let Some(task) = self.get(slot) else {
-            return false;
-        };
-        if task.is_head || self.ordered == 0 {
-            return true;
-        }
-        let mut running = self.slots.iter().flatten().filter(|task| task.is_running());
-        if task.is_ordered {
-            running.next().is_none()
-        } else {
-            !running.any(|other| other.is_ordered)
-        }
+        self.may_start_after(slot, self.oldest())
     }
 
-    /// The oldest blocked command, if it may start now.
-    pub(super) fn take_unblocked(&mut self) -> Option<usize> {
-        while let Some(&slot) = self.blocked.front() {
-            let is_waiting = self
-                .get(slot)
-                .is_some_and(|task| task.progress() == Progress::Waiting);
-            if is_waiting && !self.may_start(slot) {
-                return None;
-            }
-            self.blocked.pop_front();
-            if is_waiting {
-                return Some(slot);
+    fn may_start_after(&self, slot: usize, oldest: Oldest) -> bool {
+        self.get(slot).is_some_and(|task| {
+            let first = if task.is_ordered {
+                oldest.task
+            } else {
+                oldest.ordered
+            };
+            task.is_head || task.number <= first
+        })
+    }
+
+    fn oldest(&self) -> Oldest {
+        let mut oldest = Oldest {
+            task: u64::MAX,
+            ordered: u64::MAX,
+        };
+        if self.ordered == 0 {
+            return oldest;
+        }
+        let tasks = self.slots.iter().flatten();
+        for task in tasks.filter(|task| task.progress() != Progress::Aborted) {
+            oldest.task = oldest.task.min(task.number);
+            if task.is_ordered {
+                oldest.ordered = oldest.ordered.min(task.number);
             }
         }
-        None
+        oldest
+    }
+
+    /// The first blocked command that may start now. It is not blocked any more.
+    pub(super) fn take_unblocked(&mut self) -> Option<usize> {
+        let oldest = self.oldest();
+        let mut blocked = self.blocked.iter();
+        let index = blocked.position(|slot| self.may_start_after(*slot, oldest))?;
+        self.blocked.remove(index)
+    }
+
+    /// A task has ended while it was blocked.
+    pub(super) fn unblock(&mut self, slot: usize) {
+        self.blocked.retain(|other| *other != slot);
     }
 
     /// Marks a task as having something to post.

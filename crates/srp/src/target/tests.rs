@@ -190,6 +190,62 @@ fn an_ordered_command_waits_for_others_and_others_wait_for_it() {
     assert_eq!(volume.contents()[..512], [2; 512]);
 }
 
+/// A WRITE (10) of the first block with 1 KiB from `offset`, by two descriptors, of which the second
+/// is in the initiator's memory at `offset` + 4096.
+fn write_by_table(bed: &mut SrpBed, tag: u64, offset: u64) -> Vec<u8> {
+    let buffers = [0, 512].map(|at| SrpBed::buffer(offset + at, 512));
+    let at = offset + 4096;
+    for (buffer, index) in buffers.iter().zip(0..) {
+        let descriptor = crate::wire::Descriptor::of(*buffer);
+        let start = at as usize + index * 16;
+        bed.memory[start..start + 16].copy_from_slice(zerocopy::IntoBytes::as_bytes(&descriptor));
+    }
+    let table = SrpBed::buffer(at, 32);
+    let data = Some((Direction::Out, Form::Indirect { table, listed: 1 }));
+    command(tag, &transfer(0x2A, 0, 2), data, &buffers, &[])
+}
+
+#[test]
+fn an_ordered_command_keeps_its_place_if_a_table_is_fetched() {
+    for ordered_tag in [1, 2] {
+        let (volume, mut bed) = bed();
+        bed.holds_reads = true;
+        bed.memory[..1024].fill(2);
+        bed.memory[8192..9216].fill(1);
+        let mut messages = [write_by_table(&mut bed, 1, 8192), write(2, 0, 2)];
+        messages[ordered_tag as usize - 1][29] = 2;
+        for message in messages {
+            bed.send(&message).expect("valid");
+        }
+        assert_eq!(bed.run(), Ok(Vec::new()));
+        assert_eq!(bed.reads(), 1, "the table's");
+        bed.holds_reads = false;
+        let answers = bed.run().expect("valid");
+        assert_eq!(answers.iter().map(Answer::tag).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(volume.contents()[..1024], [2; 1024]);
+    }
+}
+
+#[test]
+fn a_blocked_command_that_is_aborted_is_not_blocked_any_more() {
+    let (_, target) = target();
+    let mut bed = SrpBed::new(target.backend(), MEMORY_BYTES);
+    let mut other = SrpBed::new(target.backend(), MEMORY_BYTES);
+    bed.holds_reads = true;
+    bed.send(&write(1, 0, 1)).expect("valid");
+    let mut ordered = write(2, 0, 1);
+    ordered[29] = 2;
+    bed.send(&ordered).expect("valid");
+    bed.run().expect("valid");
+    assert!(bed.target.tasks.has_blocked());
+    let reset = crate::testing::management(1, crate::wire::function::LUN_RESET, 0);
+    other.send(&reset).expect("valid");
+    let answers = bed.run().expect("valid");
+    assert_eq!(answers.iter().map(Answer::tag).collect::<Vec<_>>(), [2]);
+    assert_eq!(answers[0].header.status, 0x40, "TASK ABORTED");
+    assert!(!bed.target.tasks.has_blocked());
+}
+
 #[test]
 fn a_channel_that_drains_answers_what_is_in_progress_and_logs_out() {
     let (_, mut bed) = bed();

@@ -1,4 +1,5 @@
-//! What a channel posts: RDMA READs of tables and data-out, RDMA WRITEs of data-in, responses.
+//! What a channel posts: RDMA READs of tables and data-out, RDMA WRITEs of data-in, responses,
+//! credits.
 //!
 //! The data of all ready tasks are posted first, then the responses: a provider in software that
 //! segments by GSO sends consecutive packets of one length with one system call.
@@ -14,7 +15,7 @@ use super::places::Places;
 use super::session::TargetSession;
 use super::task::{DATA_PHASE_ERROR, Progress, Task, Work};
 use crate::backend::{Backend, Completed};
-use crate::wire::{Direction, ResponseHeader, TargetLogout};
+use crate::wire::{CreditRequest, Direction, ResponseHeader, TargetLogout};
 
 /// The most RDMA READs of one task that are posted at a time. Eight reads of 64 KiB keep a link of
 /// 25 Gb/s busy for 160 us.
@@ -65,11 +66,26 @@ impl<B: Backend> TargetSession<B> {
         }
         let data = self.post_data(backend, out);
         let responses = self.post_responses(backend, out);
-        if data == Posted::NoRoom {
-            data
-        } else {
-            responses
+        if data == Posted::NoRoom || responses == Posted::NoRoom {
+            return Posted::NoRoom;
         }
+        self.post_credits(out)
+    }
+
+    /// Returns requests that no response is going to return. Initiators answer that, so that only
+    /// one SRP_CRED_REQ uses their receives at a time.
+    fn post_credits(&mut self, out: &mut dyn WorkList) -> Posted {
+        if !self.owes_credits() {
+            return Posted::Yes;
+        }
+        let request = CreditRequest::new(self.tasks.owed);
+        let Some(room) = out.send(size_of_val(&request) as u32, None) else {
+            return Posted::NoRoom;
+        };
+        room.copy_from_slice(request.as_bytes());
+        self.tasks.owed = 0;
+        self.awaits_credit_response = true;
+        Posted::Yes
     }
 
     fn post_logout(&mut self, out: &mut dyn WorkList) -> Posted {
@@ -227,8 +243,8 @@ fn fill_data<B: Backend>(task: &Task, room: &mut [u8], backend: &mut B) -> Resul
             Ok(())
         }
         Work::Read(extent) => {
-            let view = backend.view(task.lun);
-            let (view, _) = view.ok_or(Sense::of_volume(Status::Gone))?;
+            let view = task.view(backend);
+            let view = view.ok_or(Sense::of_volume(Status::Gone))?;
             let transfer = task.transfer(*extent);
             let read = transfer.read_next(room, view.volume.as_ref());
             read.map_err(Sense::of_volume)

@@ -94,10 +94,11 @@ impl<B: Backend> TargetSession<B> {
         // It may have been aborted.
         let Some(task) = task else { return };
         let turn = &mut self.workload.turn;
+        // Looked up again each time: the logical unit may have been removed.
+        let view = task.view(backend);
         let step = match &mut task.execution {
-            Some(Execution::Medium(execution)) => match backend.view(task.lun) {
-                Some((view, _)) => execution.go_on(&task.gathered, view.volume.as_ref(), turn),
-                // Looked up again each time: the logical unit may have been removed.
+            Some(Execution::Medium(execution)) => match view {
+                Some(view) => execution.go_on(&task.gathered, view.volume.as_ref(), turn),
                 None => Step::Over(Response::check(Sense::of_volume(Status::Gone))),
             },
             Some(Execution::Copy(copy)) => {
@@ -169,7 +170,7 @@ impl<B: Backend> TargetSession<B> {
         if let Some(until) = task.not_before.filter(|at| *at > now) {
             task.enter(Progress::Held);
             let generation = task.generation;
-            self.held.push(HeldCompletion {
+            self.hold_back(HeldCompletion {
                 until,
                 slot,
                 generation,
@@ -177,6 +178,21 @@ impl<B: Backend> TargetSession<B> {
             return;
         }
         self.tasks.queue(slot);
+    }
+
+    /// Holds a completion back. Those of aborted commands are discarded once they may be as many as
+    /// those of others.
+    fn hold_back(&mut self, held: HeldCompletion) {
+        if self.held.len() >= 2 * self.requests_max {
+            let tasks = &self.tasks;
+            self.held.retain(|held| {
+                let task = tasks.get(held.slot);
+                task.is_some_and(|task| {
+                    task.generation == held.generation && task.progress() == Progress::Held
+                })
+            });
+        }
+        self.held.push(held);
     }
 
     /// Queues the tasks whose completion was held back until now.

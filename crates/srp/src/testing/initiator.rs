@@ -12,8 +12,8 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 use super::TestBackend;
 use crate::target::{TargetConfig, TargetSession, accept};
 use crate::wire::{
-    ChannelFlags, Command, Descriptor, Direction, IndirectTable, Login, ManagementRequest, PortId,
-    ResponseHeader, Violation, opcode,
+    ChannelFlags, Command, CreditRequest, CreditResponse, Descriptor, Direction, IndirectTable,
+    Login, ManagementRequest, PortId, ResponseHeader, Violation, opcode,
 };
 
 /// Where immediate data begin in a message: as Linux's initiator places them.
@@ -157,6 +157,8 @@ pub struct SrpBed {
     pub is_logged_out: bool,
     /// How many requests the initiator may still send.
     pub credits: u32,
+    /// How many SRP_CRED_REQ the target has sent.
+    pub credit_requests: u32,
     /// The time.
     pub now: Instant,
 }
@@ -171,7 +173,7 @@ impl SrpBed {
     ///
     /// # Panics
     /// If the login is rejected.
-    pub fn new(backend: TestBackend, memory_bytes: usize) -> Self {
+    pub fn new(mut backend: TestBackend, memory_bytes: usize) -> Self {
         let config = TargetConfig {
             requests_max: 8,
             ..TargetConfig::default()
@@ -181,7 +183,7 @@ impl SrpBed {
         let response = accepted.response(None);
         backend.clear_attention();
         Self {
-            target: TargetSession::new(&accepted, &backend),
+            target: TargetSession::new(&accepted, &mut backend),
             backend,
             memory: vec![0; memory_bytes],
             holds_reads: false,
@@ -190,6 +192,7 @@ impl SrpBed {
             answers: Vec::new(),
             is_logged_out: false,
             credits: response.request_limit.get(),
+            credit_requests: 0,
             now: Instant::now(),
         }
     }
@@ -236,7 +239,7 @@ impl SrpBed {
             let work = self.posted.take();
             let is_idle = work.is_empty();
             for one in work {
-                self.carry_out(one);
+                self.carry_out(one)?;
             }
             if !self.holds_reads && !self.outstanding.is_empty() {
                 self.finish_read()?;
@@ -289,12 +292,22 @@ impl SrpBed {
         start as usize..(start + u64::from(buffer.len_bytes)) as usize
     }
 
-    fn carry_out(&mut self, work: Work) {
+    fn carry_out(&mut self, work: Work) -> Result<(), Violation> {
         match work {
             Work::Write { to, data } => self.memory[Self::range(to)].copy_from_slice(&data),
             Work::Read { tag, from } => self.outstanding.push_back((tag, from)),
             Work::Send { message, .. } if message[0] == opcode::T_LOGOUT => {
                 self.is_logged_out = true;
+            }
+            Work::Send { message, .. } if message[0] == opcode::CRED_REQ => {
+                let request = CreditRequest::read_from_bytes(&message).expect("a whole request");
+                self.credits += request.request_limit_delta.get();
+                self.credit_requests += 1;
+                let mut response = CreditResponse::new_zeroed();
+                (response.opcode, response.tag) = (opcode::CRED_RSP, request.tag);
+                let (now, backend) = (self.now, &mut self.backend);
+                self.target
+                    .handle_message(now, response.as_bytes(), None, backend)?;
             }
             Work::Send { message, .. } => {
                 let (header, data) =
@@ -307,5 +320,6 @@ impl SrpBed {
                 });
             }
         }
+        Ok(())
     }
 }

@@ -1,4 +1,5 @@
-//! Requests of initiators: SRP_CMD with its data buffer descriptors, SRP_TSK_MGMT, SRP_I_LOGOUT.
+//! Requests of initiators: SRP_CMD with its data buffer descriptors, SRP_TSK_MGMT, SRP_I_LOGOUT;
+//! and SRP_CRED_RSP.
 //!
 //! Read first: SRP, "Data buffers"; SRP_CMD, SRP_TSK_MGMT.
 
@@ -288,6 +289,34 @@ pub mod function {
     pub const CLEAR_TASK_SET: u8 = 0x04;
     /// LOGICAL UNIT RESET.
     pub const LUN_RESET: u8 = 0x08;
+}
+
+/// SRP_CRED_RSP.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct CreditResponse {
+    /// [`super::opcode::CRED_RSP`].
+    pub opcode: u8,
+    /// Reserved.
+    pub reserved: [u8; 7],
+    /// TAG of the SRP_CRED_REQ. The target has one unanswered at most, and does not check it.
+    pub tag: Tag,
+}
+
+const _: () = assert!(size_of::<CreditResponse>() == 16);
+
+impl CreditResponse {
+    /// Checks the length of a message.
+    ///
+    /// # Errors
+    /// If the message is shorter.
+    pub fn parse(message: &[u8]) -> Result<&Self, Violation> {
+        let parsed = Self::ref_from_prefix(message);
+        let (response, _) = parsed.map_err(|_| Violation::Length(message.len()))?;
+        Ok(response)
+    }
 }
 
 /// SRP_I_LOGOUT.

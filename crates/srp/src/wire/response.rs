@@ -1,6 +1,6 @@
-//! What a target sends on an open channel: SRP_RSP and SRP_T_LOGOUT.
+//! What a target sends on an open channel: SRP_RSP, SRP_CRED_REQ and SRP_T_LOGOUT.
 //!
-//! Read first: SRP_RSP, SRP_T_LOGOUT.
+//! Read first: SRP_RSP, SRP_CRED_REQ, SRP_T_LOGOUT.
 
 use zerocopy::big_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -87,6 +87,39 @@ pub enum ManagementResult {
     NotSupported = 0x04,
     /// TASK MANAGEMENT FUNCTION FAILED.
     Failed = 0x05,
+}
+
+/// SRP_CRED_REQ.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct CreditRequest {
+    /// [`opcode::CRED_REQ`].
+    pub opcode: u8,
+    /// Solicited notification; unused.
+    pub solicited: u8,
+    /// Reserved.
+    pub reserved: [u8; 2],
+    /// REQUEST LIMIT DELTA: how many more requests the initiator may send.
+    pub request_limit_delta: U32,
+    /// TAG, which the initiator's SRP_CRED_RSP repeats.
+    pub tag: Tag,
+}
+
+const _: () = assert!(size_of::<CreditRequest>() == 16);
+
+impl CreditRequest {
+    /// Returns `delta` requests to the initiator.
+    pub fn new(delta: u32) -> Self {
+        Self {
+            opcode: opcode::CRED_REQ,
+            solicited: 0,
+            reserved: [0; 2],
+            request_limit_delta: U32::new(delta),
+            tag: [0; 8],
+        }
+    }
 }
 
 /// SRP_T_LOGOUT.

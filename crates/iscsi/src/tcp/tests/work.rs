@@ -271,6 +271,21 @@ fn a_command_whose_unit_or_session_goes_ends_at_its_next_turn() {
 }
 
 #[test]
+fn a_command_does_not_go_on_in_another_volume_behind_its_lun() {
+    let target = target();
+    let mut long = Session::new(&target, "iqn.long");
+    long.fill(LONG, 7);
+    let blocks = (START_BYTES + LEN_BYTES) / 512;
+    let other = Arc::new(VecVolume::new(BlockSize::B512, blocks));
+    let identity = scsi::UnitIdentity::derived(9, "other".into());
+    let unit = Arc::clone(&other);
+    target.device().insert_unit(0, unit, identity);
+    long.turns();
+    assert_eq!(long.answers, [(LONG, 2)]);
+    assert!(other.contents().iter().all(|byte| *byte == 0));
+}
+
+#[test]
 fn sanitize_is_answered_at_once_or_when_it_is_done_and_meanwhile_the_unit_is_not_ready() {
     let target = target();
     let (mut long, mut other) = (

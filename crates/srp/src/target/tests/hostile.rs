@@ -1,3 +1,5 @@
+use block::Admission;
+
 use super::*;
 use crate::backend::Backend as _;
 use crate::testing::management;
@@ -29,6 +31,11 @@ fn a_tag_in_use_ends_the_channel() {
         bed.send(&management(1, function::ABORT_TASK, 7)),
         Err(Violation::TagInUse)
     );
+    bed.run().expect("valid");
+    bed.send(&management(2, function::ABORT_TASK, 1))
+        .expect("valid");
+    assert_eq!(bed.run(), Ok(Vec::new()), "a read is outstanding");
+    assert_eq!(bed.send(&read(2, 0, 1)), Err(Violation::TagInUse));
 }
 
 #[test]
@@ -81,6 +88,24 @@ fn an_address_at_the_end_of_all_fails_the_command() {
         let answer = ask(&mut bed, &message);
         assert_eq!(answer.sense(), Some((0x0B, 0x4B00)), "DATA PHASE ERROR");
     }
+}
+
+#[test]
+fn completions_of_aborted_commands_are_not_held_back_without_bound() {
+    let (volume, mut bed) = bed();
+    let until = bed.now + Duration::from_secs(3600);
+    volume.set_admission(Admission::NotBefore(until));
+    bed.send(&read(1, 0, 1)).expect("valid");
+    for tag in (2..1000).step_by(2) {
+        bed.send(&read(tag, 0, 1)).expect("valid");
+        bed.run().expect("valid");
+        bed.send(&management(tag + 1, function::ABORT_TASK, tag))
+            .expect("valid");
+        assert_eq!(bed.run().expect("valid").len(), 1);
+    }
+    assert!(bed.target.held.len() <= 16, "{}", bed.target.held.len());
+    bed.now = until;
+    assert!(is_good(&bed.run().expect("valid")[0]));
 }
 
 #[test]

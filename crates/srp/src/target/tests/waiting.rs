@@ -99,3 +99,45 @@ fn a_sanitize_goes_on_without_its_channel() {
     bed.target.handle_close(bed.now, &mut bed.backend);
     assert_eq!((target.adopted(), late.leases()), (1, 0));
 }
+
+/// Puts another volume behind LUN 0.
+fn replace_unit(target: &TestTarget) -> Arc<VecVolume> {
+    let other = Arc::new(VecVolume::new(BlockSize::B512, BLOCKS));
+    other.fill(0, &[7; 2048]);
+    let identity = scsi::UnitIdentity::derived(9, "other".into());
+    let volume: Arc<VecVolume> = Arc::clone(&other);
+    target.device().insert_unit(0, volume, identity);
+    other
+}
+
+#[test]
+fn a_command_does_not_go_on_in_another_volume_behind_its_lun() {
+    let data = Some((Direction::Out, Form::Direct));
+    // UNMAP of block 1.
+    let mut unmap = [0; 10];
+    (unmap[0], unmap[8]) = (0x42, 24);
+    let unmap = command(1, &unmap, data, &[SrpBed::buffer(0, 24)], &[]);
+    let write_same = transfer(0x41, 0, 2);
+    let write_same = command(1, &write_same, data, &[SrpBed::buffer(0, 512)], &[]);
+    for message in [write(1, 0, 4), unmap, write_same] {
+        let (_, target) = target();
+        let mut bed = SrpBed::new(target.backend(), MEMORY_BYTES);
+        bed.memory[..2048].fill(0);
+        (bed.memory[1], bed.memory[3], bed.memory[15], bed.memory[19]) = (22, 16, 1, 1);
+        bed.holds_reads = true;
+        bed.send(&message).expect("valid");
+        assert_eq!(bed.run(), Ok(Vec::new()));
+        let other = replace_unit(&target);
+        bed.holds_reads = false;
+        let answers = bed.run().expect("valid");
+        assert_eq!(answers[0].header.status, 2, "the volume is gone");
+        assert_eq!(other.contents()[..2048], [7; 2048]);
+    }
+    let (_, target) = target();
+    let mut bed = SrpBed::new(target.backend(), MEMORY_BYTES);
+    bed.send(&read(1, 0, 4)).expect("valid");
+    replace_unit(&target);
+    let answers = bed.run().expect("valid");
+    assert_eq!(answers[0].header.status, 2, "the volume is gone");
+    assert_eq!(bed.memory[..2048], [0; 2048]);
+}
