@@ -132,7 +132,8 @@ impl<B: Backend> TargetSession<B> {
         Ok(())
     }
 
-    /// Starts the commands that waited for others, or for the end of another nexus, and need not wait any more.
+    /// Starts the commands that waited for others, or for the end of another nexus, and need not
+    /// wait any more.
     pub(super) fn start_unblocked(&mut self, now: Instant, backend: &mut B) {
         while self.tasks.has_blocked()
             && !self.is_fenced(backend)

@@ -190,8 +190,8 @@ fn an_ordered_command_waits_for_others_and_others_wait_for_it() {
     assert_eq!(volume.contents()[..512], [2; 512]);
 }
 
-/// A WRITE (10) of the first block with 1 KiB from `offset`, by two descriptors, of which the second
-/// is in the initiator's memory at `offset` + 4096.
+/// A WRITE (10) of the first two blocks from `offset`, by two descriptors. The table is at
+/// `offset` + 4096, and the message holds the first descriptor alone.
 fn write_by_table(bed: &mut SrpBed, tag: u64, offset: u64) -> Vec<u8> {
     let buffers = [0, 512].map(|at| SrpBed::buffer(offset + at, 512));
     let at = offset + 4096;
