@@ -150,57 +150,62 @@ pub(crate) enum Fault {
     Damaged { key: String },
 }
 
-impl From<Fault> for ClusterFault {
-    fn from(fault: Fault) -> Self {
-        let kind = match &fault {
-            Fault::NoCluster => ErrorKind::NotFound,
-            Fault::Engine(error) => error.kind(),
-            Fault::Placement {
+impl Fault {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::NoCluster => ErrorKind::NotFound,
+            Self::Engine(error) => error.kind(),
+            Self::Placement {
                 reason: PlacementError::Room { .. },
                 ..
             } => ErrorKind::Exhausted,
-            Fault::Address { .. }
-            | Fault::Name(_)
-            | Fault::EtcdUrl(_)
-            | Fault::Twice { .. }
-            | Fault::NodeCount { .. }
-            | Fault::NotAmongNodes { .. }
-            | Fault::OtherAddress { .. }
-            | Fault::WitnessWithoutEtcd
-            | Fault::PlacedAlready { .. }
-            | Fault::Definition(_)
-            | Fault::Certificate(_) => ErrorKind::Invalid,
-            Fault::Member { .. }
-            | Fault::Busy
-            | Fault::SameName { .. }
-            | Fault::ClusterExists { .. }
-            | Fault::NodeExists { .. }
-            | Fault::AddressTaken { .. }
-            | Fault::OtherJoins
-            | Fault::Changed
-            | Fault::LeaveNeedsForce { .. }
-            | Fault::EndNeedsForce { .. }
-            | Fault::Established { .. }
-            | Fault::VolumeExists { .. }
-            | Fault::RemoveNeedsForce { .. }
-            | Fault::Placement { .. }
-            | Fault::Link(LinkError::Refused { .. }) => ErrorKind::Conflict,
-            Fault::EtcdSilent { .. }
-            | Fault::NoCopiesHere
-            | Fault::CreatedElsewhere { .. }
-            | Fault::RemovedElsewhere { .. }
-            | Fault::VolumeUnknown { .. }
-            | Fault::ClusterGone { .. }
-            | Fault::CreationUnknown { .. }
-            | Fault::NoEtcd { .. }
-            | Fault::Folder(_)
-            | Fault::Link(_)
-            | Fault::Etcd(_)
-            | Fault::Copies(_)
-            | Fault::Listen { .. }
-            | Fault::Credentials(_)
-            | Fault::Damaged { .. } => ErrorKind::Unavailable,
-        };
+            Self::Address { .. }
+            | Self::Name(_)
+            | Self::EtcdUrl(_)
+            | Self::Twice { .. }
+            | Self::NodeCount { .. }
+            | Self::NotAmongNodes { .. }
+            | Self::OtherAddress { .. }
+            | Self::WitnessWithoutEtcd
+            | Self::PlacedAlready { .. }
+            | Self::Definition(_)
+            | Self::Certificate(_) => ErrorKind::Invalid,
+            Self::Member { .. }
+            | Self::Busy
+            | Self::SameName { .. }
+            | Self::ClusterExists { .. }
+            | Self::NodeExists { .. }
+            | Self::AddressTaken { .. }
+            | Self::OtherJoins
+            | Self::Changed
+            | Self::LeaveNeedsForce { .. }
+            | Self::EndNeedsForce { .. }
+            | Self::Established { .. }
+            | Self::VolumeExists { .. }
+            | Self::RemoveNeedsForce { .. }
+            | Self::Placement { .. }
+            | Self::Link(LinkError::Refused { .. }) => ErrorKind::Conflict,
+            Self::EtcdSilent { .. }
+            | Self::NoCopiesHere
+            | Self::CreatedElsewhere { .. }
+            | Self::RemovedElsewhere { .. }
+            | Self::VolumeUnknown { .. }
+            | Self::ClusterGone { .. }
+            | Self::CreationUnknown { .. }
+            | Self::NoEtcd { .. }
+            | Self::Folder(_)
+            | Self::Link(_)
+            | Self::Etcd(_)
+            | Self::Copies(_)
+            | Self::Listen { .. }
+            | Self::Credentials(_)
+            | Self::Damaged { .. } => ErrorKind::Unavailable,
+        }
+    }
+}
+
+impl From<Fault> for ClusterFault {
+    fn from(fault: Fault) -> Self {
         let needs_force = matches!(
             fault,
             Fault::LeaveNeedsForce { .. }
@@ -208,7 +213,7 @@ impl From<Fault> for ClusterFault {
                 | Fault::RemoveNeedsForce { .. }
         );
         Self {
-            kind,
+            kind: fault.kind(),
             message: fault.to_string(),
             needs_force,
         }
