@@ -7,7 +7,7 @@ use block::{Admission, Geometry, Intent, Op, Settled, Status, Ticket, Volume};
 use volume::{Managed, ManagedVolume, ReplicationInfo, Storage, VolumeError, VolumeSpec};
 
 use crate::agreement::VolumeId;
-use crate::replicas::{Replicas, placement};
+use crate::replicas::Replicas;
 use crate::volume::ReplicatedVolume;
 
 /// The volume that a definition names, as the server has it. It serves commands as soon as it is
@@ -20,7 +20,7 @@ pub fn attach(
     spec: &VolumeSpec,
 ) -> Result<Arc<dyn ManagedVolume>, VolumeError> {
     spec.check()?;
-    let placement = placement(spec).ok_or(VolumeError::NotPlaced)?;
+    let placement = spec.kind.placement().ok_or(VolumeError::NotPlaced)?;
     let volume = ReplicaVolume {
         spec: spec.clone(),
         id: VolumeId(placement.volume),

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use memory::Budget;
 use replica::{Config, MemberId};
-use volume::{CopyRole, Placement, ReplicaCopy, ReplicationInfo, VolumeKind, VolumeSpec};
+use volume::{CopyRole, ReplicaCopy, ReplicationInfo, VolumeSpec};
 
 use crate::agreement::VolumeId;
 use crate::clock::now;
@@ -38,8 +38,8 @@ struct State {
     /// Names of the cluster's nodes, by number.
     names: BTreeMap<u32, String>,
     volumes: BTreeMap<VolumeId, Arc<ReplicatedVolume>>,
-    /// The volumes of which this start of the node had a copy: another copy is another member.
-    had: BTreeSet<VolumeId>,
+    /// The volumes that were opened since the node was started: a further copy is another member.
+    opened_before: BTreeSet<VolumeId>,
 }
 
 impl Replicas {
@@ -92,7 +92,7 @@ impl Replicas {
     /// # Errors
     /// If the node does not run, the volume is not placed, or memory could not be allocated.
     pub fn open(&self, spec: &VolumeSpec, budget: &Arc<Budget>) -> Result<(), NodeError> {
-        let placement = placement(spec).ok_or(NodeError::NotPlaced)?;
+        let placement = spec.kind.placement().ok_or(NodeError::NotPlaced)?;
         let id = VolumeId(placement.volume);
         let mut state = self.lock();
         if state.volumes.contains_key(&id) {
@@ -102,7 +102,7 @@ impl Replicas {
         let node = state.node.as_ref().ok_or(NodeError::NotRunning)?;
         let member = placement.nodes.contains(&node.number()).then(|| MemberId {
             node: node.number(),
-            incarnation: if state.had.insert(id) {
+            incarnation: if state.opened_before.insert(id) {
                 node.incarnation()
             } else {
                 RandomState::new().hash_one((id, now()))
@@ -151,7 +151,10 @@ impl Replicas {
     pub(crate) fn info(&self, spec: &VolumeSpec, volume: &ReplicatedVolume) -> ReplicationInfo {
         let status = volume.status();
         let state = self.lock();
-        let nodes = placement(spec).map_or(&[][..], |placement| &placement.nodes);
+        let nodes = spec
+            .kind
+            .placement()
+            .map_or(&[][..], |placement| &placement.nodes);
         let copies = nodes.iter().map(|node| {
             // The configuration may still name what this node had before it was restarted.
             let is_own = state.node.as_ref().is_some_and(|own| own.number() == *node);
@@ -186,13 +189,5 @@ impl Replicas {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Where the copies of a volume are.
-pub(crate) fn placement(spec: &VolumeSpec) -> Option<&Placement> {
-    match &spec.kind {
-        VolumeKind::Replicated { placement, .. } => placement.as_ref(),
-        _ => None,
     }
 }

@@ -149,8 +149,9 @@ impl ReplicatedVolume {
         self.drive(|_, state, _| state.see(config));
     }
 
-    /// Does what is due, unless another thread has the lock: the clock has other volumes to look
-    /// after. Not in vain for long, since a volume that never ticks loses its lease.
+    /// Does what is due, unless another thread holds the lock: other volumes wait for the clock,
+    /// too. After a few calls that did nothing it waits for the lock, because a volume whose time
+    /// stands still loses its lease.
     pub(crate) fn handle_tick(&self) {
         let state = match self.state.try_lock() {
             Ok(state) => state,
@@ -418,8 +419,8 @@ impl ReplicatedVolume {
     const READ_PATIENCE: Duration = Duration::from_millis(500);
     /// How many ticks in a row are skipped because the lock is taken.
     const TICKS_SKIPPED_MAX: u32 = 3;
-    /// Without a copy: how often the configuration is read that was seen before. It is told of
-    /// changes.
+    /// How often a node without a copy reads a configuration that it has seen before. Changes are
+    /// passed to it as well.
     const WATCH_INTERVAL: Duration = Duration::from_secs(5);
     /// How long a command waits for a primary.
     const PARKED_MAX: Duration = Duration::from_secs(20);

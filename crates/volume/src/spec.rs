@@ -569,6 +569,14 @@ impl VolumeSpec {
 }
 
 impl VolumeKind {
+    /// Where the copies of a replicated volume are, once that was chosen.
+    pub fn placement(&self) -> Option<&Placement> {
+        match self {
+            Self::Replicated { placement, .. } => placement.as_ref(),
+            _ => None,
+        }
+    }
+
     /// The size of what a volume of this kind is made from on this machine, for one whose size is
     /// not given; `None` if the kind needs a size or its disk has to be asked.
     ///

@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::{EngineError, Force, Volume, VolumeKind, VolumeName};
+use control::{EngineError, Force, Volume, VolumeName};
 use node_link::{Credentials, NodeOptions, Security, VolumeId};
 use replica::Config;
 use tokio::runtime::Handle;
@@ -325,11 +325,6 @@ fn remove(shared: &Shared, name: &VolumeName, volume: &Volume) -> Result<(), Eng
 
 /// The number of a volume that is placed.
 pub(super) fn id_of(volume: &Volume) -> Option<VolumeId> {
-    match &volume.kind.0 {
-        VolumeKind::Replicated {
-            placement: Some(placement),
-            ..
-        } => Some(VolumeId(placement.volume)),
-        _ => None,
-    }
+    let placement = volume.kind.0.placement();
+    placement.map(|placement| VolumeId(placement.volume))
 }

@@ -1,4 +1,4 @@
-# Login and logout, who is let in, and what is told of it.
+# Login and logout, which hosts are admitted, and what `session ls` shows.
 # shellcheck shell=bash
 
 test_the_printed_lines_connect_and_disconnect() {
