@@ -29,6 +29,7 @@
 mod commands;
 mod copy;
 mod device;
+mod held;
 pub mod host;
 mod identity;
 mod inquiry;
@@ -52,6 +53,7 @@ pub use device::{
     Begin, Device, Finish, Lun, LunMap, NEXUSES_MAX, NexusId, PARAMETER_LIST_LEN_MAX,
 };
 pub use device::{UNITS_MAX, View};
+pub use held::HeldCompletions;
 pub use identity::{Naa, UnitIdentity};
 pub use inquiry::{PortProtocol, TargetPort};
 pub use lease::{COMMAND_SLOTS_MAX, LeaseHolder};

@@ -3,15 +3,15 @@
 //!
 //! Read first: RFC 7143 §4.2 (sessions, numbering).
 
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Instant;
 
-use scsi::Workload;
+use scsi::{HeldCompletions, Workload};
 
 use super::ending::Ending;
 use super::reply::{Numbering, Replies, ReplyHeader};
 use super::task::{Progress, Task};
-use super::tasks::{HeldCompletion, Tasks};
+use super::tasks::Tasks;
 use super::window::SessionWindow;
 use crate::backend::{Backend, Completed, LoggedIn, SessionKind};
 use crate::params::Parameters;
@@ -42,7 +42,7 @@ pub(crate) struct FullFeature {
     pub(crate) replies: Replies,
     /// The rest of a text that is longer than one response.
     pub(super) text_left: Vec<u8>,
-    pub(super) held: BinaryHeap<HeldCompletion>,
+    pub(super) held: HeldCompletions,
     pub(super) workload: Workload,
     /// Replies that wait until what they ended on other connections is over.
     pub(super) fenced: VecDeque<FencedReply>,
@@ -93,7 +93,7 @@ impl FullFeature {
             tasks: Tasks::new(window, backend.connection()),
             replies,
             text_left: Vec::new(),
-            held: BinaryHeap::new(),
+            held: HeldCompletions::default(),
             workload: Workload::default(),
             fenced: VecDeque::new(),
             gap: None,
@@ -178,8 +178,8 @@ impl FullFeature {
             Ending::LogoutRequested(by) | Ending::Dropped(by) => Some(by),
             Ending::Open | Ending::Closed => None,
         };
-        let held = self.held.peek().map(|held| held.until);
         let gap = self.gap.map(|(_, since)| since + GAP_TIMEOUT);
+        let held = self.held.due();
         let times = [Some(liveness), held, gap, self.workload.due(), ending];
         times.into_iter().flatten().min()
     }
@@ -243,14 +243,13 @@ impl FullFeature {
 
     /// Queues the tasks whose completion was held back until now.
     fn release_held(&mut self, now: Instant) {
-        while let Some(held) = self.held.peek().copied().filter(|held| held.until <= now) {
-            self.held.pop();
-            let Some(task) = self.tasks.get_mut(held.slot) else {
+        while let Some((slot, generation)) = self.held.pop_due(now) {
+            let Some(task) = self.tasks.get_mut(slot) else {
                 continue;
             };
-            if task.generation == held.generation && task.progress() == Progress::Held {
+            if task.generation == generation && task.progress() == Progress::Held {
                 task.enter(Progress::Sending);
-                self.tasks.queue(held.slot);
+                self.tasks.queue(slot);
             }
         }
     }

@@ -1,7 +1,6 @@
 //! The tasks of a connection, by slot, and the requests that may not start yet.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Instant;
 
 use scsi::{COMMAND_SLOTS_MAX, LeaseHolder, Lun};
 use session::Leases;
@@ -31,28 +30,6 @@ pub(super) enum EarlyRequest {
     Command(usize),
     /// Another request, with its data.
     Control(Box<Bhs>, Vec<u8>),
-}
-
-/// A completion that is held back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct HeldCompletion {
-    pub(super) until: Instant,
-    pub(super) slot: usize,
-    pub(super) generation: u16,
-}
-
-impl Ord for HeldCompletion {
-    /// The earliest is the greatest: a binary heap yields the greatest first.
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        let by_time = other.until.cmp(&self.until);
-        by_time.then(other.slot.cmp(&self.slot))
-    }
-}
-
-impl PartialOrd for HeldCompletion {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
 }
 
 /// The tasks of a connection, by slot.

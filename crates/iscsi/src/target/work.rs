@@ -13,7 +13,7 @@ use scsi::{
 use super::admission::{Admission, is_settled, restrict};
 use super::full_feature::FullFeature;
 use super::task::{Execution, Progress, Task, Work};
-use super::tasks::{HeldCompletion, SLOTS_MAX};
+use super::tasks::SLOTS_MAX;
 use crate::backend::Backend;
 
 /// PERSISTENT RESERVE OUT.
@@ -154,29 +154,16 @@ impl FullFeature {
         if let Some(until) = task.not_before.filter(|at| *at > now) {
             task.enter(Progress::Held);
             let generation = task.generation;
-            self.hold_back(HeldCompletion {
-                until,
-                slot,
-                generation,
-            });
+            let tasks = &self.tasks;
+            let is_held = |slot, generation| {
+                let task = tasks.get(slot).filter(|task| task.generation == generation);
+                task.is_some_and(|task| task.progress() == Progress::Held)
+            };
+            self.held
+                .push(until, (slot, generation), SLOTS_MAX, is_held);
             return;
         }
         self.tasks.queue(slot);
-    }
-
-    /// Holds a completion back. Those of aborted commands are discarded once they may be as many as
-    /// those of others.
-    fn hold_back(&mut self, held: HeldCompletion) {
-        if self.held.len() >= 2 * SLOTS_MAX {
-            let tasks = &self.tasks;
-            self.held.retain(|held| {
-                let task = tasks.get(held.slot);
-                task.is_some_and(|task| {
-                    task.generation == held.generation && task.progress() == Progress::Held
-                })
-            });
-        }
-        self.held.push(held);
     }
 }
 

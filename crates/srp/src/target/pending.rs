@@ -1,33 +1,8 @@
-//! What a channel waits for beside its tasks: completions that are held back, task management, and
-//! its end.
+//! What a channel waits for beside its tasks: task management and its end.
 
 use std::time::Instant;
 
 use crate::wire::{ManagementResult, Tag};
-
-/// A completion that is held back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct HeldCompletion {
-    pub(super) until: Instant,
-    pub(super) slot: usize,
-    pub(super) generation: u16,
-}
-
-impl Ord for HeldCompletion {
-    /// The earliest is the greatest: a binary heap yields the greatest first.
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        let by_time = other.until.cmp(&self.until);
-        let by_slot = || other.slot.cmp(&self.slot);
-        let by_generation = || other.generation.cmp(&self.generation);
-        by_time.then_with(by_slot).then_with(by_generation)
-    }
-}
-
-impl PartialOrd for HeldCompletion {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
 
 /// A request whose response waits until what it aborted is over.
 #[derive(Clone, Copy, Debug)]

@@ -1,14 +1,14 @@
 //! A channel, from the login on.
 
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::time::Instant;
 
 use block::Completion;
-use scsi::{SENSE_LEN_MAX, Workload};
+use scsi::{HeldCompletions, SENSE_LEN_MAX, Workload};
 use session::{MessageSession, RemoteKey, Session, WorkList};
 
-use super::pending::{Ending, HeldCompletion, Management};
+use super::pending::{Ending, Management};
 use super::tasks::Tasks;
 use crate::backend::Backend;
 use crate::wire::{
@@ -100,7 +100,7 @@ pub struct TargetSession<B> {
     pub(super) immediate_offset: Option<u16>,
     pub(super) tasks: Tasks,
     pub(super) workload: Workload,
-    pub(super) held: BinaryHeap<HeldCompletion>,
+    pub(super) held: HeldCompletions,
     /// Task management whose effects are not over.
     pub(super) managements: VecDeque<Management>,
     /// Task management that is to be answered.
@@ -124,7 +124,7 @@ impl<B: Backend> TargetSession<B> {
             immediate_offset: accepted.login.immediate_offset(),
             tasks: Tasks::new(requests_max, backend.connection()),
             workload: Workload::default(),
-            held: BinaryHeap::new(),
+            held: HeldCompletions::default(),
             managements: VecDeque::new(),
             answers: VecDeque::new(),
             ending: Ending::Open,
@@ -298,12 +298,11 @@ impl<B: Backend> Session for TargetSession<B> {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        let held = self.held.peek().map(|held| held.until);
         let draining = match self.ending {
             Ending::Draining(until) => Some(until),
             _ => None,
         };
-        let times = [held, self.workload.due(), draining];
+        let times = [self.held.due(), self.workload.due(), draining];
         times.into_iter().flatten().min()
     }
 

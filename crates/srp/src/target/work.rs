@@ -11,7 +11,6 @@ use scsi::{
 };
 
 use super::admission::{Admission, is_settled, restrict};
-use super::pending::HeldCompletion;
 use super::session::TargetSession;
 use super::task::{Execution, Progress, Task, Work};
 use crate::backend::Backend;
@@ -170,41 +169,27 @@ impl<B: Backend> TargetSession<B> {
         if let Some(until) = task.not_before.filter(|at| *at > now) {
             task.enter(Progress::Held);
             let generation = task.generation;
-            self.hold_back(HeldCompletion {
-                until,
-                slot,
-                generation,
-            });
+            let tasks = &self.tasks;
+            let is_held = |slot, generation| {
+                let task = tasks.get(slot).filter(|task| task.generation == generation);
+                task.is_some_and(|task| task.progress() == Progress::Held)
+            };
+            self.held
+                .push(until, (slot, generation), self.requests_max, is_held);
             return;
         }
         self.tasks.queue(slot);
     }
 
-    /// Holds a completion back. Those of aborted commands are discarded once they may be as many as
-    /// those of others.
-    fn hold_back(&mut self, held: HeldCompletion) {
-        if self.held.len() >= 2 * self.requests_max {
-            let tasks = &self.tasks;
-            self.held.retain(|held| {
-                let task = tasks.get(held.slot);
-                task.is_some_and(|task| {
-                    task.generation == held.generation && task.progress() == Progress::Held
-                })
-            });
-        }
-        self.held.push(held);
-    }
-
     /// Queues the tasks whose completion was held back until now.
     pub(super) fn release_held(&mut self, now: Instant) {
-        while let Some(held) = self.held.peek().copied().filter(|held| held.until <= now) {
-            self.held.pop();
-            let Some(task) = self.tasks.get_mut(held.slot) else {
+        while let Some((slot, generation)) = self.held.pop_due(now) {
+            let Some(task) = self.tasks.get_mut(slot) else {
                 continue;
             };
-            if task.generation == held.generation && task.progress() == Progress::Held {
+            if task.generation == generation && task.progress() == Progress::Held {
                 task.enter(Progress::Sending);
-                self.tasks.queue(held.slot);
+                self.tasks.queue(slot);
             }
         }
     }

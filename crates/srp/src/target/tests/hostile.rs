@@ -103,7 +103,10 @@ fn completions_of_aborted_commands_are_not_held_back_without_bound() {
             .expect("valid");
         assert_eq!(bed.run().expect("valid").len(), 1);
     }
-    assert!(bed.target.held.len() <= 16, "{}", bed.target.held.len());
+    // Twice the request limit of this test's channel.
+    let mut held = bed.target.held.clone();
+    let count = std::iter::from_fn(|| held.pop_due(until)).count();
+    assert!(count <= 16, "{count}");
     bed.now = until;
     assert!(is_good(&bed.run().expect("valid")[0]));
 }
