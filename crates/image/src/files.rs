@@ -4,12 +4,13 @@
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use rustix::fs::{FlockOperation, OFlags, flock};
 
 use crate::host_file::HostFile;
+use crate::host_reader::HostReader;
 
 /// Bytes that can be read at any place.
 pub trait ReadAt {
@@ -21,16 +22,6 @@ pub trait ReadAt {
     /// # Errors
     /// If they cannot be read or reach beyond the end.
     fn read_at(&self, offset: u64, dest: &mut [u8]) -> io::Result<()>;
-}
-
-impl ReadAt for File {
-    fn len_bytes(&self) -> io::Result<u64> {
-        Ok(self.metadata()?.len())
-    }
-
-    fn read_at(&self, offset: u64, dest: &mut [u8]) -> io::Result<()> {
-        self.read_exact_at(dest, offset)
-    }
 }
 
 impl ReadAt for &[u8] {
@@ -84,15 +75,15 @@ pub trait Files {
 pub struct HostFiles;
 
 impl Files for HostFiles {
-    type Old = File;
+    type Old = HostReader;
     type New = HostFile;
 
-    fn open(&self, path: &Path) -> io::Result<Option<File>> {
+    fn open(&self, path: &Path) -> io::Result<Option<HostReader>> {
         let mut options = OpenOptions::new();
         // A pipe without a writer would never open.
         let flags = OFlags::NONBLOCK.bits().cast_signed();
         match options.read(true).custom_flags(flags).open(path) {
-            Ok(file) if file.metadata()?.is_file() => Ok(Some(file)),
+            Ok(file) if file.metadata()?.is_file() => Ok(Some(HostReader::new(file))),
             Ok(_) => Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
                 "it is no regular file",

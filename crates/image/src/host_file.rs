@@ -18,13 +18,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
-use rustix::fs::{Advice, OFlags, fadvise, fcntl_getfl, fcntl_setfl};
+use rustix::fs::{Advice, fadvise};
+
+use crate::direct::{Block, set_direct};
 
 /// Bytes that are written at once.
 const BLOCK_BYTES: usize = 1 << 20;
-/// Direct I/O needs memory and places in the file at multiples of the disk's blocks: none has
-/// larger ones than this.
-const ALIGN_BYTES: usize = 4096;
 /// Blocks of a file: one is filled while another is written and a third one waits.
 const BLOCKS: usize = 3;
 /// Unsynced bytes of a file that is written through the page cache. Without this bound they would
@@ -54,14 +53,6 @@ struct Output {
     is_direct: AtomicBool,
 }
 
-/// Memory that direct I/O can read.
-#[derive(Debug)]
-struct Block {
-    memory: Vec<u8>,
-    start: usize,
-    len: usize,
-}
-
 impl HostFile {
     /// A file that is new and empty.
     ///
@@ -72,7 +63,7 @@ impl HostFile {
             file,
             is_direct: AtomicBool::new(false),
         });
-        let is_direct = output.set_direct(true).is_ok();
+        let is_direct = set_direct(&output.file, true).is_ok();
         output.is_direct.store(is_direct, Ordering::Relaxed);
         let (to_write, blocks) = sync_channel(BLOCKS);
         let (done, written) = sync_channel(BLOCKS);
@@ -82,8 +73,8 @@ impl HostFile {
         Ok(Self {
             output,
             offset: 0,
-            block: Block::new(),
-            spare: (1..BLOCKS).map(|_| Block::new()).collect(),
+            block: Block::new(BLOCK_BYTES),
+            spare: (1..BLOCKS).map(|_| Block::new(BLOCK_BYTES)).collect(),
             in_flight: 0,
             to_write: Some(to_write),
             written,
@@ -95,7 +86,7 @@ impl HostFile {
     pub(crate) fn append(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             bytes = self.block.fill(bytes);
-            if self.block.len == BLOCK_BYTES {
+            if self.block.is_full() {
                 self.submit()?;
             }
         }
@@ -113,7 +104,7 @@ impl HostFile {
             self.output.leave_direct()?;
             self.output.file.write_all_at(rest, self.offset)?;
             self.offset += rest.len() as u64;
-            self.block.len = 0;
+            self.block.clear();
         }
         self.output.file.sync_data()
     }
@@ -125,7 +116,7 @@ impl HostFile {
         let next = self.spare.pop().expect("one came back");
         let full = std::mem::replace(&mut self.block, next);
         let begin = self.offset;
-        self.offset += full.len as u64;
+        self.offset += full.bytes().len() as u64;
         let sent = self
             .to_write
             .as_ref()
@@ -141,7 +132,7 @@ impl HostFile {
     fn await_block(&mut self) -> io::Result<()> {
         let (mut block, result) = self.written.recv().map_err(|_| thread_has_ended())?;
         self.in_flight -= 1;
-        block.len = 0;
+        block.clear();
         self.spare.push(block);
         result
     }
@@ -197,40 +188,9 @@ impl Output {
 
     fn leave_direct(&self) -> io::Result<()> {
         if self.is_direct.swap(false, Ordering::Relaxed) {
-            self.set_direct(false)?;
+            set_direct(&self.file, false)?;
         }
         Ok(())
-    }
-
-    fn set_direct(&self, is_direct: bool) -> io::Result<()> {
-        let mut flags = fcntl_getfl(&self.file)?;
-        flags.set(OFlags::DIRECT, is_direct);
-        Ok(fcntl_setfl(&self.file, flags)?)
-    }
-}
-
-impl Block {
-    fn new() -> Self {
-        let memory = vec![0; BLOCK_BYTES + ALIGN_BYTES];
-        let start = memory.as_ptr().align_offset(ALIGN_BYTES).min(ALIGN_BYTES);
-        Self {
-            memory,
-            start,
-            len: 0,
-        }
-    }
-
-    /// Takes bytes; returns those for which there is no room.
-    fn fill<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
-        let (taken, rest) = bytes.split_at(bytes.len().min(BLOCK_BYTES - self.len));
-        let at = self.start + self.len;
-        self.memory[at..at + taken.len()].copy_from_slice(taken);
-        self.len += taken.len();
-        rest
-    }
-
-    fn bytes(&self) -> &[u8] {
-        &self.memory[self.start..self.start + self.len]
     }
 }
 

@@ -12,10 +12,12 @@
 #![forbid(unsafe_code)]
 
 mod chain;
+mod direct;
 mod error;
 mod files;
 mod format;
 mod host_file;
+mod host_reader;
 mod reader;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -25,6 +27,7 @@ pub use chain::{Chain, IfBroken, Tail};
 pub use error::{FileStep, ImageError, LinkFault, WriteError};
 pub use files::{Files, HostFiles, ReadAt};
 pub use format::{CHUNK_BYTES, Label};
+pub use host_reader::HostReader;
 pub use reader::{Chunk, ChunkBuffers, Image};
 pub use writer::{Increment, Replace, Source, Written, write, write_increment};
 

@@ -1,10 +1,9 @@
 //! Saves that hold only what has changed: what has to be known for them, and when they are cheaper.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use image::{CHUNK_BYTES, Chain, HostFiles, IfBroken, ImageError, Label, Tail};
+use image::{CHUNK_BYTES, Chain, HostFiles, HostReader, IfBroken, ImageError, Label, Tail};
 use memory::{MemoryError, Store, Tracker};
 
 /// The part of a complete file, as a divisor, that its increments may be as long as together. More,
@@ -25,9 +24,9 @@ pub(crate) enum Plan {
     /// As a complete file.
     Complete,
     /// As an increment with these chunks, after these files.
-    Increment(Chain<File>, Vec<u32>),
+    Increment(Chain<HostReader>, Vec<u32>),
     /// Not at all: these files show what the volume is.
-    Unchanged(Chain<File>),
+    Unchanged(Chain<HostReader>),
 }
 
 impl Tracked {
@@ -82,7 +81,7 @@ impl Tracked {
 
 /// Whether an increment of `changed` chunks is written, as far as can be known before these are
 /// compressed.
-fn is_cheaper(chain: &Chain<File>, changed: u64) -> bool {
+fn is_cheaper(chain: &Chain<HostReader>, changed: u64) -> bool {
     let (base_bytes, held_bytes) = (chain.base_bytes(), chain.held_bytes());
     let increments_bytes = chain.file_bytes() - base_bytes;
     // They are probably as compressible as the complete file.

@@ -7,7 +7,6 @@ mod early;
 mod threads;
 
 use std::fmt;
-use std::fs::File;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,8 +14,8 @@ use std::time::{Duration, SystemTime};
 
 use block::{Allocation, BlockSize, ByteRange, Status};
 use image::{
-    Chain, Chunk, HostFiles, IfBroken, ImageError, Increment, Label, Replace, Source, Tail,
-    WriteError,
+    Chain, Chunk, HostFiles, HostReader, IfBroken, ImageError, Increment, Label, Replace, Source,
+    Tail, WriteError,
 };
 use memory::{MemoryError, Progress, Provision, Snapshot, Store, Tracker};
 use uuid::Uuid;
@@ -87,8 +86,8 @@ pub struct Saved {
     pub held_bytes: u64,
 }
 
-impl From<&Chain<File>> for Saved {
-    fn from(chain: &Chain<File>) -> Self {
+impl From<&Chain<HostReader>> for Saved {
+    fn from(chain: &Chain<HostReader>) -> Self {
         let label = chain.label();
         let since_1970 = Duration::from_nanos(label.moment_unix_ns);
         Self {
@@ -381,7 +380,7 @@ impl Job<'_> {
     /// `changed` are the chunks that have changed since the moment of `chain`.
     fn write_increment(
         &self,
-        chain: &Chain<File>,
+        chain: &Chain<HostReader>,
         changed: &[u32],
     ) -> Result<(Saved, Tail), WriteError> {
         let tail = chain.tail();
@@ -558,7 +557,7 @@ fn open(
     path: &Path,
     wanted: Wanted,
     if_broken: IfBroken,
-) -> Result<Chain<File>, RestoreError> {
+) -> Result<Chain<HostReader>, RestoreError> {
     let spec = volume.storage().spec();
     let accept = |label: &Label| {
         let misfit = misfit_of(label, path, &spec);
@@ -587,7 +586,7 @@ fn open_file(
     path: &Path,
     accept: impl FnOnce(&Label) -> Result<(), Failure>,
     if_broken: IfBroken,
-) -> Result<Chain<File>, RestoreError> {
+) -> Result<Chain<HostReader>, RestoreError> {
     let opened = Chain::open(&HostFiles, path, accept, if_broken);
     opened.map_err(|failure| failure.at(path))
 }
@@ -675,7 +674,7 @@ type TakeBytes<'a> = dyn FnMut(u64, &[u8]) -> Result<(), RestoreError> + 'a;
 
 /// A file, and what to do if it is damaged.
 struct Restoration<'a> {
-    chain: Chain<File>,
+    chain: Chain<HostReader>,
     path: &'a Path,
     if_damaged: IfDamaged,
 }

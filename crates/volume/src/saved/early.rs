@@ -1,10 +1,9 @@
 //! Restoring a volume that is served meanwhile.
 
-use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-use image::{Chain, ChunkBuffers, IfBroken, ImageError};
+use image::{Chain, ChunkBuffers, HostReader, IfBroken, ImageError};
 use memory::Progress;
 
 use super::{IfDamaged, RestoreError, SaveId, Saved, Wanted, check_room, open};
@@ -19,7 +18,7 @@ use crate::{ManagedVolume, Relay};
 pub struct Loader {
     volume: Arc<dyn ManagedVolume>,
     loading: Arc<Loading>,
-    chain: Chain<File>,
+    chain: Chain<HostReader>,
     buffers: ChunkBuffers,
     saved: Saved,
     /// Where the pass through the file is, which reads what no command has asked for.
