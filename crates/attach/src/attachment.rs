@@ -1,4 +1,4 @@
-//! An attached disk: the device, the file on it, and the loop device on the file.
+//! An attached disk: the device, and what the kernel has of it.
 
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
@@ -6,18 +6,22 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use initiator::{Backoff, Device, DeviceOptions, Url};
+use block::Unmap;
+use initiator::{Backoff, Device, DeviceOptions, Operation, Queue, Url};
 use rustix::fs::OFlags;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
-use crate::loop_device::{self, Access, LoopError};
+use crate::kernel::fuse::{self, FuseRequests};
+use crate::kernel::loop_device::{self, Access, LoopError};
+use crate::kernel::ublk::{Shape, UblkDevice, UblkRequests};
 use crate::record::{self, Claim};
-use crate::server::{Limits, LinkEvent, Server};
-use crate::{AttachError, Record, fuse};
+use crate::server::{LinkEvent, Server};
+use crate::{AttachError, Record};
 
 /// How a disk is attached.
 #[derive(Clone, Debug)]
@@ -28,6 +32,17 @@ pub struct Options {
     pub give_up_after: Duration,
     /// Whether to refuse writes even if the target takes them.
     pub is_read_only: bool,
+    /// By which interface of the kernel; `None`: ublk if the kernel has it.
+    pub via: Option<Via>,
+}
+
+/// An interface of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Via {
+    /// A ublk device.
+    Ublk,
+    /// A FUSE file with a loop device on it.
+    Loop,
 }
 
 /// Requests in flight.
@@ -40,10 +55,17 @@ const BUFFER_BYTES: usize = 256 << 10;
 pub struct Attachment {
     record: Record,
     // In the order of their end.
-    mount: Mount,
+    front: Front,
     server: Option<JoinHandle<()>>,
     device: Device,
     claim: Claim,
+}
+
+/// What the kernel has of the disk.
+#[derive(Debug)]
+enum Front {
+    Ublk(Box<UblkDevice>),
+    Loop(Mount),
 }
 
 impl Attachment {
@@ -52,39 +74,24 @@ impl Attachment {
     pub fn new(
         url: &Url,
         options: &Options,
-        mut on_event: impl FnMut(LinkEvent) + Send + 'static,
+        on_event: impl FnMut(LinkEvent) + Send + 'static,
     ) -> Result<Self, AttachError> {
         let claim = Claim::take(options.name.as_deref())?;
         let mut device = Device::connect(url, &device_options(options))?;
         let geometry = device.geometry();
-        let block_bytes = geometry.block_size.bytes() as u32;
-        let is_read_only = options.is_read_only || device.info().is_write_protected;
         let queue = device.take_queues().pop();
         let queue = queue.expect("a device has at least one queue");
-        let limits = Limits {
+        let shape = Shape {
+            geometry,
+            is_read_only: options.is_read_only || device.info().is_write_protected,
+            has_zeroes: queue.blocks_max(Operation::WriteZeroes(Unmap::Allowed)) > 0,
+            depth: queue.depth(),
             transfer_bytes_max: transfer_bytes_max(queue.transfer_bytes_max()),
         };
-        let (fuse, mount) = mount_disk(&claim.disk(), limits)?;
-        let loop_path = Arc::new(OnceLock::new());
-        let resized = Resized {
-            file: claim.disk(),
-            device: Arc::clone(&loop_path),
+        let (path, front, server) = match add_ublk(options.via, &shape)? {
+            Some(ublk) => start_ublk(ublk, &shape, queue, on_event)?,
+            None => start_loop(&claim, &shape, queue, on_event)?,
         };
-        let server = Server::new(fuse, queue, limits, move |event| {
-            if let LinkEvent::Resized(_) = event {
-                resized.pass_on();
-            }
-            on_event(event);
-        });
-        let server = spawn(server)?;
-        let access = if is_read_only {
-            Access::ReadOnly
-        } else {
-            Access::ReadWrite
-        };
-        let path = create_loop(&claim, block_bytes, access)?;
-        // Nothing else sets it.
-        let _ = loop_path.set(path.clone());
         let record = Record {
             name: claim.name.clone(),
             device: path,
@@ -93,7 +100,7 @@ impl Attachment {
             pid: rustix::process::getpid().as_raw_nonzero().get(),
         };
         let attachment = Self {
-            mount,
+            front,
             server: Some(server),
             device,
             record,
@@ -108,7 +115,7 @@ impl Attachment {
             return Ok(self);
         };
         // The error that is reported is the first one.
-        let _ = loop_device::remove(&self.record.device);
+        let _ = self.remove_device();
         Err(AttachError::Kernel {
             step: "record the disk in /run/ramport-attach",
             source,
@@ -127,30 +134,126 @@ impl Attachment {
     }
 
     /// Removes the block device. Fails if it is in use; it stays attached then.
-    pub fn remove_device(&self) -> Result<(), AttachError> {
-        match loop_device::remove(&self.record.device) {
+    pub fn remove_device(&mut self) -> Result<(), AttachError> {
+        let device = &self.record.device;
+        let removed = match &mut self.front {
+            Front::Loop(_) => loop_device::remove(device),
+            Front::Ublk(ublk) => loop_device::open_unused(device)
+                .map(drop)
+                .and_then(|()| Ok(ublk.stop()?)),
+        };
+        match removed {
             Ok(()) => Ok(()),
             Err(LoopError::Busy) => Err(AttachError::InUse {
-                device: self.record.device.clone(),
+                device: device.clone(),
             }),
             Err(LoopError::System(source)) => Err(AttachError::Kernel {
-                step: "remove the loop device",
+                step: "remove the block device",
                 source,
-                fix: "look at it with `losetup --list`",
+                fix: "look at it with `lsblk` and `losetup --list`",
             }),
         }
     }
 
-    /// Ends the file system and disconnects, after [`Self::remove_device`].
+    /// Ends what the kernel has and disconnects, after [`Self::remove_device`].
     pub fn disconnect(mut self) {
-        self.mount.end();
+        if let Front::Loop(mount) = &mut self.front {
+            mount.end();
+        }
         if let Some(server) = self.server.take() {
             // A panic was reported when it happened.
             let _ = server.join();
         }
+        drop(self.front);
         drop(self.device);
         drop(self.claim);
     }
+}
+
+/// A device of ublk, unless another interface is wanted, or nothing is wanted and the kernel has no
+/// ublk that can be used.
+fn add_ublk(via: Option<Via>, shape: &Shape) -> Result<Option<UblkDevice>, AttachError> {
+    if via == Some(Via::Loop) || (via.is_none() && !UblkDevice::is_available()) {
+        return Ok(None);
+    }
+    match UblkDevice::add(shape) {
+        Ok(ublk) => Ok(Some(ublk)),
+        Err(_) if via.is_none() => Ok(None),
+        Err(source) => Err(AttachError::Kernel {
+            step: "make a ublk device",
+            source,
+            fix: "run as root, load the module with `modprobe ublk_drv` (Linux 6.5 or later), or use `--via loop`",
+        }),
+    }
+}
+
+/// Serves the requests of a device of ublk and makes the block device.
+fn start_ublk(
+    mut ublk: UblkDevice,
+    shape: &Shape,
+    queue: Queue,
+    on_event: impl FnMut(LinkEvent) + Send + 'static,
+) -> Result<(PathBuf, Front, JoinHandle<()>), AttachError> {
+    let failed = |source| AttachError::Kernel {
+        step: "start a ublk device",
+        source,
+        fix: "see the kernel's log (`dmesg`), or use `--via loop`",
+    };
+    let file = ublk.open_queue();
+    let requests = file.and_then(|file| UblkRequests::new(file, shape.depth));
+    let mut requests = requests.map_err(failed)?;
+    let (begun, has_begun) = sync_channel(1);
+    // Only the thread that takes the first request may take more.
+    let server = spawn(move || {
+        let result = requests.begin();
+        let goes_on = result.is_ok();
+        let told = begun.send(result);
+        if goes_on && told.is_ok() {
+            Server::new(requests, queue, on_event).run()
+        } else {
+            Ok(())
+        }
+    })?;
+    let begun = has_begun.recv();
+    begun
+        .unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))
+        .map_err(failed)?;
+    let path = ublk.start().map_err(failed)?;
+    Ok((path, Front::Ublk(Box::new(ublk)), server))
+}
+
+/// Mounts the disk's file, serves its requests, and puts a loop device on it.
+fn start_loop(
+    claim: &Claim,
+    shape: &Shape,
+    queue: Queue,
+    mut on_event: impl FnMut(LinkEvent) + Send + 'static,
+) -> Result<(PathBuf, Front, JoinHandle<()>), AttachError> {
+    let transfer_bytes_max = shape.transfer_bytes_max;
+    let (fuse, mount) = mount_disk(&claim.disk(), transfer_bytes_max)?;
+    let loop_path = Arc::new(OnceLock::new());
+    let resized = Resized {
+        file: claim.disk(),
+        device: Arc::clone(&loop_path),
+    };
+    let requests = FuseRequests::new(fuse, transfer_bytes_max);
+    let server = Server::new(requests, queue, move |event| {
+        if let LinkEvent::Resized { .. } = event {
+            resized.pass_on();
+        }
+        on_event(event);
+    });
+    let server = spawn(move || server.run())?;
+    let access = if shape.is_read_only {
+        Access::ReadOnly
+    } else {
+        Access::ReadWrite
+    };
+    let block_bytes = shape.geometry.block_size.bytes() as u32;
+    let path = create_loop(claim, block_bytes, access)?;
+    // Nothing else sets it.
+    let _ = loop_path.set(path.clone());
+    Ok((path, Front::Loop(mount), server))
 }
 
 fn device_options(options: &Options) -> DeviceOptions {
@@ -221,7 +324,7 @@ impl Drop for Mount {
 }
 
 /// Mounts a file system whose root is a file over `disk`.
-fn mount_disk(disk: &Path, limits: Limits) -> Result<(OwnedFd, Mount), AttachError> {
+fn mount_disk(disk: &Path, transfer_bytes_max: u32) -> Result<(OwnedFd, Mount), AttachError> {
     let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
     let opened = OpenOptions::new()
         .read(true)
@@ -237,7 +340,7 @@ fn mount_disk(disk: &Path, limits: Limits) -> Result<(OwnedFd, Mount), AttachErr
         "fd={},rootmode={:o},user_id=0,group_id=0,max_read={}",
         fuse.as_raw_fd(),
         fuse::MODE,
-        limits.transfer_bytes_max
+        transfer_bytes_max
     );
     let data = CString::new(data).expect("there is no zero in it");
     let flags = MountFlags::NODEV | MountFlags::NOSUID | MountFlags::NOEXEC | MountFlags::NOATIME;
@@ -256,12 +359,11 @@ fn mount_disk(disk: &Path, limits: Limits) -> Result<(OwnedFd, Mount), AttachErr
     Ok((fuse.into(), mount))
 }
 
-fn spawn<F>(server: Server<F>) -> Result<JoinHandle<()>, AttachError>
-where
-    F: FnMut(LinkEvent) + Send + 'static,
-{
+fn spawn(
+    run: impl FnOnce() -> io::Result<()> + Send + 'static,
+) -> Result<JoinHandle<()>, AttachError> {
     let serve = move || {
-        if let Err(error) = server.run() {
+        if let Err(error) = run() {
             eprintln!("ramport: cannot read requests of the kernel: {error}; the disk fails");
         }
     };
@@ -280,7 +382,9 @@ fn create_loop(claim: &Claim, block_bytes: u32, access: Access) -> Result<PathBu
         .write(access == Access::ReadWrite)
         .custom_flags(direct)
         .open(claim.disk());
-    let created = file
+    // Older kernels (6.12) take the size that was last asked for.
+    let known = file.and_then(|file| file.metadata().map(|_| file));
+    let created = known
         .map_err(LoopError::from)
         .and_then(|file| loop_device::create(&file, &claim.name, block_bytes, access));
     created.map_err(|error| AttachError::Kernel {

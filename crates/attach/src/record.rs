@@ -16,7 +16,8 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
 use crate::AttachError;
-use crate::loop_device::{self, LoopError};
+use crate::kernel::loop_device::{self, LoopError};
+use crate::kernel::ublk::delete_left;
 
 /// Where attached disks are recorded. Not the daemon's folder, which the service manager removes.
 const FOLDER: &str = "/run/ramport-attach";
@@ -105,6 +106,11 @@ impl Claim {
     /// Removes what a process left that was killed.
     fn clean(&mut self) -> Result<(), AttachError> {
         if let Some(left) = read(&mut self.file) {
+            delete_left(&left.device, left.pid).map_err(|source| AttachError::Kernel {
+                step: "delete the device that a killed process left",
+                source,
+                fix: "close what uses it (`fuser -v`)",
+            })?;
             if is_on(&left.device, &self.disk()) {
                 match loop_device::remove(&left.device) {
                     Err(LoopError::Busy) => {

@@ -1,20 +1,18 @@
-//! The thread between `/dev/fuse` and a queue of the device.
+//! The thread between the kernel's requests and a queue of the device.
 //!
-//! Each request that moves data or waits for the target has a slot of the queue, so there are never
-//! more than the queue's depth; further requests stay in the kernel. Requests wait while the queue
-//! has no connection, and fail for good when it has given up.
+//! Each request has a slot of the queue, so there are never more than the queue's depth; further
+//! requests stay in the kernel. Requests wait while the queue has no connection, and fail for good
+//! when it has given up.
 
-use std::io::{self, IoSlice};
-use std::os::fd::{AsFd, OwnedFd};
+use std::io;
 use std::time::{Duration, Instant};
 
 use block::{Blocks, Extent, Geometry, Lba, Unmap};
 use initiator::{Completion, Link, Operation, Queue, QueueError, Request, Slot};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use zerocopy::IntoBytes;
 
-use crate::fuse::{self, Ask, Call};
+use crate::requests::{Ask, Asked, Disk, Requests};
 
 /// Something that happened to an attached disk.
 #[derive(Clone, Debug)]
@@ -25,24 +23,22 @@ pub enum LinkEvent {
     Restored,
     /// No connection was made for too long: all requests fail from now on.
     GaveUp(QueueError),
-    /// The disk has this many bytes now.
-    Resized(u64),
+    /// The disk has another size now.
+    Resized {
+        /// Its length.
+        bytes: u64,
+        /// Whether the device gets it too; otherwise it has to be detached and attached again.
+        is_passed_on: bool,
+    },
 }
 
 /// How long one wait for input lasts at most.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// What the requests of one kernel may be.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
-    /// The most bytes of a read or write: a multiple of a page.
-    pub(crate) transfer_bytes_max: u32,
-}
-
 /// What occupies a slot.
 #[derive(Clone, Copy, Debug)]
 struct Job {
-    unique: u64,
+    id: u64,
     work: Work,
 }
 
@@ -62,38 +58,32 @@ enum Work {
     },
 }
 
-/// Whether the kernel still uses the file system.
+/// Whether the kernel still uses the disk.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Input {
     Some,
     None,
-    Unmounted,
+    Ended,
 }
 
-pub(crate) struct Server<F> {
-    fuse: OwnedFd,
+pub(crate) struct Server<R, F> {
+    requests: R,
     queue: Queue,
-    limits: Limits,
     jobs: Vec<Option<Job>>,
     free: Vec<Slot>,
-    input: Vec<u8>,
     geometry: Geometry,
     link: Link,
     has_given_up: bool,
     on_event: F,
 }
 
-impl<F: FnMut(LinkEvent)> Server<F> {
-    /// `fuse` is an open `/dev/fuse` that does not block.
-    pub(crate) fn new(fuse: OwnedFd, queue: Queue, limits: Limits, on_event: F) -> Self {
+impl<R: Requests, F: FnMut(LinkEvent)> Server<R, F> {
+    pub(crate) fn new(requests: R, queue: Queue, on_event: F) -> Self {
         let depth = queue.depth();
         Self {
-            fuse,
-            limits,
+            requests,
             jobs: vec![None; depth.into()],
             free: (0..depth).map(Slot).collect(),
-            // The kernel demands room for the heads of a write besides its data.
-            input: vec![0; (limits.transfer_bytes_max + fuse::PAGE_BYTES) as usize],
             geometry: queue.geometry(),
             link: queue.link(),
             has_given_up: false,
@@ -102,15 +92,16 @@ impl<F: FnMut(LinkEvent)> Server<F> {
         }
     }
 
-    /// Serves until the file system is unmounted.
+    /// Serves until the kernel does not use the disk any more.
     pub(crate) fn run(mut self) -> io::Result<()> {
         let mut done = Vec::with_capacity(self.jobs.len());
         loop {
             let input = self.take_requests()?;
-            if input == Input::Unmounted {
+            if input == Input::Ended {
                 return Ok(());
             }
             if self.has_given_up {
+                self.requests.send()?;
                 self.wait_for_kernel();
                 continue;
             }
@@ -122,10 +113,11 @@ impl<F: FnMut(LinkEvent)> Server<F> {
             for completion in done.drain(..) {
                 self.complete(completion);
             }
+            self.requests.send()?;
             self.note_changes();
             if !is_busy {
-                let fuse = (!self.free.is_empty()).then(|| self.fuse.as_fd());
-                self.queue.wait_input(fuse, WAIT_MAX);
+                let more = (!self.free.is_empty()).then(|| self.requests.descriptor());
+                self.queue.wait_input(more, WAIT_MAX);
             }
         }
     }
@@ -133,66 +125,32 @@ impl<F: FnMut(LinkEvent)> Server<F> {
     /// Takes requests while there are free slots.
     fn take_requests(&mut self) -> io::Result<Input> {
         let mut input = Input::None;
-        // Each turn takes a slot or is a short operation; as many turns as slots let replies leave
-        // in time.
+        // As many turns as slots let replies leave in time.
         for _ in 0..self.jobs.len() {
             if self.free.is_empty() {
                 break;
             }
-            let mut buffer = std::mem::take(&mut self.input);
-            let read = rustix::io::read(&self.fuse, &mut buffer[..]);
-            if let Ok(len) = read {
-                input = Input::Some;
-                if let Some(call) = fuse::parse(&buffer[..len]) {
-                    self.handle(call);
+            let disk = Disk {
+                geometry: self.geometry,
+                depth: self.queue.depth(),
+            };
+            match self.requests.next(&disk)? {
+                Asked::Request { id, ask } => {
+                    input = Input::Some;
+                    if let Err(error) = self.start(id, ask) {
+                        self.requests.fail(id, error);
+                    }
                 }
-            }
-            self.input = buffer;
-            match read {
-                // ENOENT: the request was interrupted before it was read.
-                Ok(_) | Err(Errno::INTR | Errno::NOENT) => {}
-                Err(Errno::AGAIN) => break,
-                Err(Errno::NODEV) => return Ok(Input::Unmounted),
-                Err(error) => return Err(error.into()),
+                Asked::Handled => input = Input::Some,
+                Asked::Nothing => break,
+                Asked::End => return Ok(Input::Ended),
             }
         }
         Ok(input)
     }
 
-    fn handle(&mut self, call: Call<'_>) {
-        let Call { unique, ask } = call;
-        match ask {
-            Ask::Init {
-                flags,
-                max_readahead,
-            } => {
-                let depth = self.queue.depth();
-                let most = self.limits.transfer_bytes_max;
-                self.reply(&fuse::reply(
-                    unique,
-                    &fuse::init(flags, max_readahead, most, depth),
-                ));
-            }
-            Ask::Attributes => {
-                self.reply(&fuse::reply(unique, &fuse::attributes(self.geometry)));
-            }
-            Ask::Open => self.reply(&fuse::reply(unique, &fuse::opened())),
-            Ask::Statistics => {
-                self.reply(&fuse::reply(unique, &fuse::statistics(self.geometry)));
-            }
-            Ask::Nothing => self.reply(fuse::head(unique, 0).as_bytes()),
-            Ask::Silent => {}
-            Ask::Refused(error) => self.fail(unique, error),
-            Ask::Read { .. } | Ask::Write { .. } | Ask::Flush | Ask::Zero { .. } => {
-                if let Err(error) = self.start(unique, ask) {
-                    self.fail(unique, error);
-                }
-            }
-        }
-    }
-
     /// Starts a request that the target carries out.
-    fn start(&mut self, unique: u64, ask: Ask<'_>) -> Result<(), Errno> {
+    fn start(&mut self, id: u64, ask: Ask) -> Result<(), Errno> {
         if self.has_given_up {
             return Err(Errno::IO);
         }
@@ -201,18 +159,16 @@ impl<F: FnMut(LinkEvent)> Server<F> {
             Ask::Read { offset, len_bytes } => {
                 let extent = self.extent(offset, len_bytes.into())?;
                 let len_bytes = len_bytes as usize;
+                if len_bytes > self.queue.buffer(slot).len() {
+                    return Err(Errno::INVAL);
+                }
                 (Operation::Read, extent, Work::Read { len_bytes })
             }
-            Ask::Write { offset, data } => {
-                let extent = self.extent(offset, data.len() as u64)?;
+            Ask::Write { offset, len_bytes } => {
+                let extent = self.extent(offset, len_bytes.into())?;
                 let buffer = self.queue.buffer_mut(slot);
-                // From the kernel's message, whose head and data are one read, into registered
-                // memory.
-                buffer
-                    .get_mut(..data.len())
-                    .ok_or(Errno::INVAL)?
-                    .copy_from_slice(data);
-                let len_bytes = data.len() as u32;
+                let data = buffer.get_mut(..len_bytes as usize);
+                self.requests.take_data(id, data.ok_or(Errno::INVAL)?)?;
                 (Operation::Write, extent, Work::Write { len_bytes })
             }
             Ask::Zero {
@@ -230,7 +186,7 @@ impl<F: FnMut(LinkEvent)> Server<F> {
                 let operation = Operation::WriteZeroes(unmap);
                 (operation, piece, Work::Zero { rest, unmap })
             }
-            _ => {
+            Ask::Flush => {
                 let nothing = Extent::new(Lba(0), Blocks(0));
                 (Operation::Flush, nothing, Work::Flush)
             }
@@ -242,7 +198,7 @@ impl<F: FnMut(LinkEvent)> Server<F> {
         };
         self.queue.submit(request).map_err(|_| Errno::IO)?;
         self.free.pop();
-        self.jobs[usize::from(slot.0)] = Some(Job { unique, work });
+        self.jobs[usize::from(slot.0)] = Some(Job { id, work });
         Ok(())
     }
 
@@ -286,24 +242,25 @@ impl<F: FnMut(LinkEvent)> Server<F> {
             && is_done
             && rest.blocks.0 > 0
         {
-            if self.zero_more(job.unique, slot, rest, unmap) {
+            if self.zero_more(job.id, slot, rest, unmap) {
                 return;
             }
             is_done = false;
         }
         match job.work {
-            _ if !is_done => self.fail(job.unique, Errno::IO),
-            Work::Read { len_bytes } => self.reply_read(job.unique, slot, len_bytes),
-            Work::Write { len_bytes } => {
-                self.reply(&fuse::reply(job.unique, &fuse::written(len_bytes)));
+            _ if !is_done => self.requests.fail(job.id, Errno::IO),
+            Work::Read { len_bytes } => {
+                let data = &self.queue.buffer(slot)[..len_bytes];
+                self.requests.succeed_read(job.id, data);
             }
-            Work::Flush | Work::Zero { .. } => self.reply(fuse::head(job.unique, 0).as_bytes()),
+            Work::Write { len_bytes } => self.requests.succeed_write(job.id, len_bytes),
+            Work::Flush | Work::Zero { .. } => self.requests.succeed(job.id),
         }
         self.free.push(slot);
     }
 
     /// Submits the next piece in the same slot. `false` if that fails.
-    fn zero_more(&mut self, unique: u64, slot: Slot, all: Extent, unmap: Unmap) -> bool {
+    fn zero_more(&mut self, id: u64, slot: Slot, all: Extent, unmap: Unmap) -> bool {
         let Ok((extent, rest)) = self.first_piece(all, unmap) else {
             return false;
         };
@@ -316,25 +273,8 @@ impl<F: FnMut(LinkEvent)> Server<F> {
             return false;
         }
         let work = Work::Zero { rest, unmap };
-        self.jobs[usize::from(slot.0)] = Some(Job { unique, work });
+        self.jobs[usize::from(slot.0)] = Some(Job { id, work });
         true
-    }
-
-    fn reply_read(&self, unique: u64, slot: Slot, len_bytes: usize) {
-        let head = fuse::head(unique, len_bytes);
-        let data = &self.queue.buffer(slot)[..len_bytes];
-        // It fails only if the request was aborted or the file system is gone; both end elsewhere.
-        let parts = [IoSlice::new(head.as_bytes()), IoSlice::new(data)];
-        let _ = rustix::io::writev(&self.fuse, &parts);
-    }
-
-    fn reply(&self, message: &[u8]) {
-        // As for reads.
-        let _ = rustix::io::write(&self.fuse, message);
-    }
-
-    fn fail(&self, unique: u64, error: Errno) {
-        self.reply(fuse::failed(unique, error).as_bytes());
     }
 
     /// Reports changes of the link and of the size.
@@ -352,7 +292,10 @@ impl<F: FnMut(LinkEvent)> Server<F> {
             && geometry.block_size == self.geometry.block_size
         {
             self.geometry = geometry;
-            (self.on_event)(LinkEvent::Resized(geometry.len_bytes()));
+            (self.on_event)(LinkEvent::Resized {
+                bytes: geometry.len_bytes(),
+                is_passed_on: R::PASSES_SIZE_ON,
+            });
         }
     }
 
@@ -361,7 +304,7 @@ impl<F: FnMut(LinkEvent)> Server<F> {
         self.has_given_up = true;
         for at in 0..self.jobs.len() {
             if let Some(job) = self.jobs[at].take() {
-                self.fail(job.unique, Errno::IO);
+                self.requests.fail(job.id, Errno::IO);
                 self.free.push(Slot(at as u16));
             }
         }
@@ -369,7 +312,8 @@ impl<F: FnMut(LinkEvent)> Server<F> {
     }
 
     fn wait_for_kernel(&self) {
-        let mut descriptors = [PollFd::new(&self.fuse, PollFlags::IN)];
+        let descriptor = self.requests.descriptor();
+        let mut descriptors = [PollFd::new(&descriptor, PollFlags::IN)];
         let timeout = Timespec {
             tv_sec: WAIT_MAX.as_secs().cast_signed(),
             tv_nsec: 0,

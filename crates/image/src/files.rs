@@ -24,6 +24,16 @@ pub trait ReadAt {
     fn read_at(&self, offset: u64, dest: &mut [u8]) -> io::Result<()>;
 }
 
+impl ReadAt for HostReader {
+    fn len_bytes(&self) -> io::Result<u64> {
+        self.len_bytes()
+    }
+
+    fn read_at(&self, offset: u64, dest: &mut [u8]) -> io::Result<()> {
+        self.read_at(offset, dest)
+    }
+}
+
 impl ReadAt for &[u8] {
     fn len_bytes(&self) -> io::Result<u64> {
         Ok(self.len() as u64)

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! A save is read once, so the page cache would gain nothing, and it costs a copy and the memory of
-//! other files. The thread exists while places are read in ascending order. Other places are read by
-//! who asks for them. A file system that knows no direct I/O is read through the page cache, and
+//! other files. The thread exists while places are read in ascending order. Other places are read
+//! by who asks for them. A file system that knows no direct I/O is read through the page cache, and
 //! reads ahead itself.
 
 use std::fs::File;
@@ -19,7 +19,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use crate::direct::{ALIGN_BYTES, Block, set_direct};
-use crate::files::ReadAt;
 
 /// Bytes that are read at once.
 const BLOCK_BYTES: usize = 1 << 20;
@@ -70,14 +69,13 @@ impl HostReader {
             order: Mutex::default(),
         }
     }
-}
 
-impl ReadAt for HostReader {
-    fn len_bytes(&self) -> io::Result<u64> {
+    pub(crate) fn len_bytes(&self) -> io::Result<u64> {
         Ok(self.input.file.metadata()?.len())
     }
 
-    fn read_at(&self, offset: u64, dest: &mut [u8]) -> io::Result<()> {
+    /// Fills `dest` with the bytes from `offset` on.
+    pub(crate) fn read_at(&self, offset: u64, dest: &mut [u8]) -> io::Result<()> {
         if !self.input.is_direct.load(Ordering::Relaxed) {
             return self.input.file.read_exact_at(dest, offset);
         }

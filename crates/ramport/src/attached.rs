@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::process::{Command, ExitCode, Stdio};
 
 use attach::{AttachError, Attachment, LinkEvent, Options, Record};
+use clap::ValueEnum as _;
 use rustix::stdio::{dup2_stderr, dup2_stdout};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -42,6 +43,9 @@ fn start_in_background(form: Form, args: &AttachArgs) -> Result<ExitCode, Failur
     if args.read_only {
         command.arg("--read-only");
     }
+    if let Some(via) = args.via.and_then(|via| via.to_possible_value()) {
+        command.arg("--via").arg(via.get_name());
+    }
     if form == Form::Json {
         command.arg("--json");
     }
@@ -75,12 +79,13 @@ fn serve(form: Form, args: &AttachArgs) -> Result<(), Failure> {
         name: args.name.clone(),
         give_up_after: args.give_up_after.0,
         is_read_only: args.read_only,
+        via: args.via.map(Into::into),
     };
     if args.background_child {
         // The end of the terminal does not end the disk. It fails only for the leader of a session.
         let _ = rustix::process::setsid();
     }
-    let attachment = Attachment::new(&args.url.url, &options, tell).map_err(failure)?;
+    let mut attachment = Attachment::new(&args.url.url, &options, tell).map_err(failure)?;
     if args.background_child {
         let log = File::create(attachment.log())?;
         output::json(attachment.record())?;
@@ -90,14 +95,14 @@ fn serve(form: Form, args: &AttachArgs) -> Result<(), Failure> {
         show(form, attachment.record())?;
         notify::tell("READY=1");
     }
-    wait_until_unused(&attachment)?;
+    wait_until_unused(&mut attachment)?;
     notify::tell("STOPPING=1");
     attachment.disconnect();
     Ok(())
 }
 
 /// Waits for signals until one arrives while the device is not in use, and removes the device.
-fn wait_until_unused(attachment: &Attachment) -> Result<(), Failure> {
+fn wait_until_unused(attachment: &mut Attachment) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -128,7 +133,17 @@ fn tell(event: LinkEvent) {
                 "ramport: {error}; requests fail until the disk is detached and attached again"
             );
         }
-        LinkEvent::Resized(size) => eprintln!("ramport: the disk has {} now", bytes(size)),
+        LinkEvent::Resized {
+            bytes: size,
+            is_passed_on,
+        } => {
+            let rest = if is_passed_on {
+                ""
+            } else {
+                "; to use that, detach it and attach it again"
+            };
+            eprintln!("ramport: the disk has {} now{rest}", bytes(size));
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use control::Period;
 use initiator::{Url, UrlError};
@@ -28,12 +28,33 @@ pub(crate) struct AttachArgs {
     /// Refuse writes
     #[arg(long)]
     pub(crate) read_only: bool,
+    /// The kernel's interface [default: ublk if the kernel has it]
+    #[arg(long)]
+    pub(crate) via: Option<ViaArg>,
     /// Serve the disk from this process, until SIGTERM or Ctrl-C, instead of one in the background
     #[arg(long)]
     pub(crate) foreground: bool,
     /// Serve the disk as the process in the background
     #[arg(long, hide = true)]
     pub(crate) background_child: bool,
+}
+
+/// An interface of the kernel.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum ViaArg {
+    /// A ublk device (Linux 6.5 or later, module ublk_drv)
+    Ublk,
+    /// A FUSE file with a loop device on it
+    Loop,
+}
+
+impl From<ViaArg> for ::attach::Via {
+    fn from(via: ViaArg) -> Self {
+        match via {
+            ViaArg::Ublk => Self::Ublk,
+            ViaArg::Loop => Self::Loop,
+        }
+    }
 }
 
 #[derive(Debug, Args)]

@@ -4,22 +4,23 @@ use block::Geometry;
 use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::wire::{
+use super::wire::{
     self, Attr, AttrOut, FallocateIn, InHeader, InitIn, InitOut, OpenOut, OutHeader, StatfsOut,
     TransferIn, WriteOut, opcode,
 };
+use crate::requests::Ask;
 
 /// A request of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Call<'a> {
     /// Identifies the request in its reply.
     pub(crate) unique: u64,
-    pub(crate) ask: Ask<'a>,
+    pub(crate) operation: Operation<'a>,
 }
 
 /// What a request wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ask<'a> {
+pub(crate) enum Operation<'a> {
     /// Agree on versions and limits.
     Init {
         flags: u32,
@@ -27,21 +28,10 @@ pub(crate) enum Ask<'a> {
     },
     Attributes,
     Open,
-    Read {
-        offset: u64,
-        len_bytes: u32,
-    },
-    Write {
-        offset: u64,
+    /// Something of the disk; `data` are those of a write.
+    Disk {
+        ask: Ask,
         data: &'a [u8],
-    },
-    /// Make acknowledged writes durable.
-    Flush,
-    /// Make bytes read as zeros.
-    Zero {
-        offset: u64,
-        len_bytes: u64,
-        keep_allocated: bool,
     },
     Statistics,
     /// Succeeds without effect.
@@ -58,63 +48,71 @@ pub(crate) fn parse(message: &[u8]) -> Option<Call<'_>> {
     if head.len as usize != message.len() {
         return None;
     }
-    let ask = ask(head.opcode, body).unwrap_or(Ask::Refused(Errno::INVAL));
+    let refused = Operation::Refused(Errno::INVAL);
     Some(Call {
         unique: head.unique,
-        ask,
+        operation: operation(head.opcode, body).unwrap_or(refused),
     })
 }
 
-fn ask(code: u32, body: &[u8]) -> Option<Ask<'_>> {
+fn operation(code: u32, body: &[u8]) -> Option<Operation<'_>> {
     Some(match code {
         opcode::INIT => {
             let (init, _) = InitIn::read_from_prefix(body).ok()?;
             if init.major != wire::MAJOR || init.minor < wire::MINOR {
-                return Some(Ask::Refused(Errno::PROTO));
+                return Some(Operation::Refused(Errno::PROTO));
             }
-            Ask::Init {
+            Operation::Init {
                 flags: init.flags,
                 max_readahead: init.max_readahead,
             }
         }
-        opcode::GETATTR | opcode::SETATTR => Ask::Attributes,
-        opcode::OPEN => Ask::Open,
+        opcode::GETATTR | opcode::SETATTR => Operation::Attributes,
+        opcode::OPEN => Operation::Open,
         opcode::READ => {
             let (read, _) = TransferIn::read_from_prefix(body).ok()?;
-            Ask::Read {
+            of_disk(Ask::Read {
                 offset: read.offset,
                 len_bytes: read.len_bytes,
-            }
+            })
         }
         opcode::WRITE => {
             let (write, data) = TransferIn::read_from_prefix(body).ok()?;
             if data.len() != write.len_bytes as usize {
                 return None;
             }
-            Ask::Write {
-                offset: write.offset,
+            Operation::Disk {
+                ask: Ask::Write {
+                    offset: write.offset,
+                    len_bytes: write.len_bytes,
+                },
                 data,
             }
         }
-        opcode::FSYNC => Ask::Flush,
+        opcode::FSYNC => of_disk(Ask::Flush),
         opcode::FALLOCATE => {
             let (zero, _) = FallocateIn::read_from_prefix(body).ok()?;
             let keep_allocated = match zero.mode & !wire::KEEP_SIZE {
                 wire::PUNCH_HOLE => false,
                 wire::ZERO_RANGE => true,
-                _ => return Some(Ask::Refused(Errno::OPNOTSUPP)),
+                _ => return Some(Operation::Refused(Errno::OPNOTSUPP)),
             };
-            Ask::Zero {
+            of_disk(Ask::Zero {
                 offset: zero.offset,
                 len_bytes: zero.len_bytes,
                 keep_allocated,
-            }
+            })
         }
-        opcode::STATFS => Ask::Statistics,
-        opcode::FLUSH | opcode::RELEASE | opcode::DESTROY => Ask::Nothing,
-        opcode::FORGET | opcode::BATCH_FORGET | opcode::INTERRUPT => Ask::Silent,
-        _ => Ask::Refused(Errno::NOSYS),
+        opcode::STATFS => Operation::Statistics,
+        opcode::FLUSH | opcode::RELEASE | opcode::DESTROY => Operation::Nothing,
+        opcode::FORGET | opcode::BATCH_FORGET | opcode::INTERRUPT => Operation::Silent,
+        _ => Operation::Refused(Errno::NOSYS),
     })
+}
+
+/// Something of the disk that carries no data.
+fn of_disk(ask: Ask) -> Operation<'static> {
+    Operation::Disk { ask, data: &[] }
 }
 
 /// The head of a reply with `body_bytes` bytes behind it.
@@ -229,20 +227,23 @@ mod tests {
         }
     }
 
-    fn asked(message: &[u8]) -> Option<Ask<'_>> {
-        parse(message).map(|call| call.ask)
+    fn asked(message: &[u8]) -> Option<Operation<'_>> {
+        parse(message).map(|call| call.operation)
     }
 
     #[test]
     fn a_write_carries_exactly_the_bytes_that_it_announces() {
         let body = [transfer(4096, 3).as_bytes(), b"abc"].concat();
-        let expected = Ask::Write {
-            offset: 4096,
+        let expected = Operation::Disk {
+            ask: Ask::Write {
+                offset: 4096,
+                len_bytes: 3,
+            },
             data: b"abc",
         };
         assert_eq!(asked(&message(opcode::WRITE, &body)), Some(expected));
         let short = message(opcode::WRITE, &body[..body.len() - 1]);
-        assert_eq!(asked(&short), Some(Ask::Refused(Errno::INVAL)));
+        assert_eq!(asked(&short), Some(Operation::Refused(Errno::INVAL)));
     }
 
     #[test]
@@ -257,7 +258,11 @@ mod tests {
     fn bodies_that_are_too_short_are_refused() {
         for code in [opcode::INIT, opcode::READ, opcode::WRITE, opcode::FALLOCATE] {
             let short = message(code, &[0; 8]);
-            assert_eq!(asked(&short), Some(Ask::Refused(Errno::INVAL)), "{code}");
+            assert_eq!(
+                asked(&short),
+                Some(Operation::Refused(Errno::INVAL)),
+                "{code}"
+            );
         }
     }
 
@@ -271,14 +276,16 @@ mod tests {
             };
             message(opcode::FALLOCATE, body.as_bytes())
         };
-        let expected = |keep_allocated| Ask::Zero {
-            offset: 0,
-            len_bytes: 8192,
-            keep_allocated,
+        let expected = |keep_allocated| {
+            of_disk(Ask::Zero {
+                offset: 0,
+                len_bytes: 8192,
+                keep_allocated,
+            })
         };
         assert_eq!(asked(&zero(wire::PUNCH_HOLE | 1)), Some(expected(false)));
         assert_eq!(asked(&zero(wire::ZERO_RANGE | 1)), Some(expected(true)));
-        let refused = Some(Ask::Refused(Errno::OPNOTSUPP));
+        let refused = Some(Operation::Refused(Errno::OPNOTSUPP));
         assert_eq!(asked(&zero(0)), refused);
         assert_eq!(asked(&zero(0x40)), refused);
     }
@@ -295,8 +302,8 @@ mod tests {
             message(opcode::INIT, body.as_bytes())
         };
         let old = init(wire::MINOR - 1);
-        assert_eq!(asked(&old), Some(Ask::Refused(Errno::PROTO)));
+        assert_eq!(asked(&old), Some(Operation::Refused(Errno::PROTO)));
         let new = init(wire::MINOR);
-        assert!(matches!(asked(&new), Some(Ask::Init { .. })));
+        assert!(matches!(asked(&new), Some(Operation::Init { .. })));
     }
 }
