@@ -3,8 +3,12 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use block::{Admission, Geometry, Intent, Op, Settled, Status, Ticket, Volume};
-use volume::{Managed, ManagedVolume, ReplicationInfo, Storage, VolumeError, VolumeSpec};
+use block::{
+    Admission, Geometry, HostPath, Intent, Op, PathState, Settled, Status, Ticket, Volume,
+};
+use volume::{
+    Managed, ManagedVolume, PathWatcher, ReplicationInfo, Storage, VolumeError, VolumeSpec,
+};
 
 use crate::agreement::VolumeId;
 use crate::replicas::Replicas;
@@ -56,6 +60,16 @@ impl Volume for ReplicaVolume {
 
     fn is_read_only(&self) -> bool {
         false
+    }
+
+    fn path(&self) -> HostPath {
+        match self.opened() {
+            Some(volume) => volume.path(),
+            None => HostPath {
+                state: PathState::Inaccessible,
+                machine: self.replicas.number().unwrap_or(0),
+            },
+        }
     }
 
     fn admit(&self, now: Instant, intent: &Intent<'_>, ticket: Ticket) -> Admission {
@@ -111,7 +125,13 @@ impl Storage for ReplicaVolume {
 
     /// The copy ends when the cluster removes the volume, not when this machine no longer offers
     /// it.
-    fn close(&self) {}
+    fn close(&self) {
+        self.replicas.unwatch(self.id);
+    }
+
+    fn watch_path(&self, watcher: PathWatcher) {
+        self.replicas.watch(self.id, watcher);
+    }
 
     fn problem(&self) -> Option<String> {
         let is_open = self.opened().is_some();
