@@ -392,3 +392,38 @@ fn a_unit_of_several_machines_shows_how_this_one_leads_to_it() {
         assert_eq!(port_groups(&mut fixture), shown(number));
     }
 }
+
+#[test]
+fn reservations_name_ports_as_hosts_see_them() {
+    let volume = Arc::new(VecVolume::new(BlockSize::B512, 2048));
+    volume.set_path(HostPath {
+        machine: 3,
+        ..HostPath::default()
+    });
+    let mut fixture = Fixture::with(volume);
+    let mut list = [0; 24];
+    list[15] = 9;
+    let register = cdb(&[0x5F, 0, 0, 0, 0, 0, 0, 0, 24]);
+    assert_eq!(fixture.run(fixture.a, &register, &list).sense, None);
+    let full_status = cdb(&[0x5E, 3, 0, 0, 0, 0, 0, 1, 0]);
+    let status = fixture.run(fixture.a, &full_status, &[]).data_in;
+    // After the header of 8 bytes, RELATIVE TARGET PORT IDENTIFIER is in bytes 18 and 19.
+    assert_eq!(status[26..28], [3, 1]);
+    let mut held = [0; 24];
+    held[7] = 9;
+    let reserve = cdb(&[0x5F, 1, 1, 0, 0, 0, 0, 0, 24]);
+    assert_eq!(fixture.run(fixture.a, &reserve, &held).sense, None);
+    // REGISTER AND MOVE to another initiator, through the port as it is shown.
+    let id = String::from_utf8(status[32..].to_vec()).expect("text");
+    let id = id.replace("iqn.a", "iqn.b");
+    let mut moved = vec![0; 24];
+    (moved[7], moved[15], moved[23]) = (9, 8, id.len() as u8);
+    moved[18..20].copy_from_slice(&[3, 1]);
+    moved.extend(id.as_bytes());
+    let command = cdb(&[0x5F, 7, 0, 0, 0, 0, 0, 0, moved.len() as u8]);
+    let response = fixture.run(fixture.a, &command, &moved);
+    assert_eq!(response.status, ScsiStatus::Good, "{:?}", response.sense);
+    let reservation = &fixture.device.units[&0].reservations.reservation;
+    let holder = reservation.as_ref().map(|reservation| &reservation.holder);
+    assert_eq!(holder, Some(&fixture.device.nexuses[&fixture.b].ports));
+}
