@@ -1,7 +1,7 @@
 //! Asymmetric Namespace Access: how well this machine's controllers lead to each namespace.
 //!
 //! Each namespace is an ANA group of its own, whose ID is its NSID: a group has one state, and
-//! volumes are moved between machines one by one (`docs/design/0035-paths-of-hosts.md`).
+//! volumes are moved between machines one by one (`docs/design/0037-paths-of-hosts.md`).
 //!
 //! Read first: NVM Express Base 2.0, "Asymmetric Namespace Access Reporting" and "Asymmetric
 //! Namespace Access".
