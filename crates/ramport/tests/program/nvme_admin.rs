@@ -146,17 +146,18 @@ impl AdminHost {
         loop {
             let (kind, pdu) = self.pdu();
             match kind {
-                // C2HData: 16 bytes of its header are left.
+                // C2HData: the flags, and the 16 bytes that are left of its header.
                 0x07 => {
                     let is_last_with_success = pdu[0] & 0b1100 == 0b1100;
-                    received.extend_from_slice(&pdu[1 + 16..]);
+                    received.extend_from_slice(&pdu[17..]);
                     if is_last_with_success {
                         return received;
                     }
                 }
                 _ if self.take_event(kind, &pdu) => {}
                 0x05 => {
-                    let status = u16::from_le_bytes([pdu[1 + 14], pdu[1 + 15]]) >> 1;
+                    let cqe = &pdu[1..];
+                    let status = u16::from_le_bytes([cqe[14], cqe[15]]) >> 1;
                     assert_eq!(status, 0, "command {opcode:#x}");
                     return received;
                 }
@@ -167,9 +168,10 @@ impl AdminHost {
 
     /// Keeps the event of a response to its request.
     fn take_event(&mut self, kind: u8, pdu: &[u8]) -> bool {
-        let is_event = kind == 0x05 && pdu[1 + 12..1 + 14] == EVENT.to_le_bytes();
+        let cqe = &pdu[1..];
+        let is_event = kind == 0x05 && cqe[12..14] == EVENT.to_le_bytes();
         if is_event {
-            self.event = Some(u32::from_le_bytes(pdu[1..5].try_into().expect("4 bytes")));
+            self.event = Some(u32::from_le_bytes(cqe[..4].try_into().expect("4 bytes")));
         }
         is_event
     }
