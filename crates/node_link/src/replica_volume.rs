@@ -147,3 +147,68 @@ impl Storage for ReplicaVolume {
         Some(info.unwrap_or_default())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use block::{Completion, Completions};
+    use memory::Budget;
+    use volume::{ByteSize, Placement, VolumeKind};
+
+    use super::*;
+    use crate::{MemoryAgreement, Node, NodeOptions, Security};
+
+    struct Nobody;
+
+    impl Completions for Nobody {
+        fn done(&self, _completion: Completion) {}
+    }
+
+    #[test]
+    fn a_volume_that_is_not_open_is_no_path_and_reports_when_it_is_opened() {
+        let placement = Placement {
+            volume: 7,
+            nodes: vec![1],
+        };
+        let spec = VolumeSpec {
+            kind: VolumeKind::Replicated {
+                copies: 1,
+                placement: Some(placement),
+            },
+            ..VolumeSpec::thin(ByteSize(16 << 20))
+        };
+        let replicas = Arc::<Replicas>::default();
+        let volume = attach(&replicas, &spec).expect("placed");
+        let reports = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&reports);
+        volume.storage().watch_path(Arc::new(move || {
+            counted.fetch_add(1, Ordering::SeqCst);
+        }));
+        let path = |machine| HostPath {
+            state: PathState::Inaccessible,
+            machine,
+        };
+        assert_eq!(volume.path(), path(0));
+        let options = NodeOptions {
+            node: 1,
+            cluster: 1,
+            incarnation: 1,
+            listener: TcpListener::bind("127.0.0.1:0").expect("a port"),
+            security: Security::Plain,
+        };
+        let agreement = Arc::<MemoryAgreement>::default();
+        let node = Node::start(options, agreement, Arc::new(Nobody)).expect("started");
+        // A node that starts or ends does not forget who watches.
+        replicas.start(node);
+        assert_eq!(volume.path(), path(1));
+        assert_eq!(reports.load(Ordering::SeqCst), 0);
+        let budget = Arc::new(Budget::new(64 << 20));
+        replicas.open(&spec, &budget).expect("opened");
+        assert!(reports.load(Ordering::SeqCst) > 0);
+        // There is no configuration.
+        assert_eq!(volume.path(), path(1));
+        replicas.stop();
+    }
+}
