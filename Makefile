@@ -35,7 +35,7 @@ test: build
 	tests/nfs/run
 	tests/attach/run
 	tests/vm/report-test
-	tests/vm/run --short --again --flaky-max 2 --jobs 3 --only '!(*/io_goes_on_while_the_adapter_is_away)' iser srp nvme-rdma iscsi nvme-tcp nvme-tls fabric volumes nfs attach
+	tests/vm/run --short --again --flaky-max 2 --jobs 3 --only '!(*/io_goes_on_while_the_adapter_is_away)' iser srp nvme-rdma iscsi nvme-tcp nvme-tls fabric volumes nfs attach cluster
 
 # Repeats the RDMA suites with adapters: the daemon runs in a guest of its own on rdma_rxe, which is removed and added again. Takes 15
 # minutes beside `make test`.

@@ -8,6 +8,7 @@
 //! - [`Op`] and [`Volume`] — the operations of a volume;
 //! - [`Ticket`] and [`Completions`] — how a volume that is not ready at once reports that later;
 //! - [`Lane`] — how a volume drives its device in the thread of the command;
+//! - [`HostPath`] — which machine executes the commands on a volume that several machines offer;
 //! - [`Pinned`] — memory of a volume that can be sent from where it lies;
 //! - [`HostIdentity`] and [`Access`] — the vocabulary of the one access check;
 //! - [`Stranger`] — which peer makes room, of those that have yet to pass it.
@@ -23,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod host_path;
 mod lane;
 mod op;
 mod status;
@@ -34,6 +36,7 @@ mod units;
 mod volume;
 
 pub use access::{Access, HostIdentity};
+pub use host_path::{HostPath, PathState};
 pub use lane::{Lane, LaneOpener};
 pub use op::{Admission, DataUse, Intent, Op, OpKind, Persistence, ReadDest, Unmap};
 pub use status::Status;

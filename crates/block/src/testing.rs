@@ -16,7 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use crate::{
-    Admission, BlockSize, Blocks, ByteRange, Extent, Geometry, Intent, Lba, Op, OpKind,
+    Admission, BlockSize, Blocks, ByteRange, Extent, Geometry, HostPath, Intent, Lba, Op, OpKind,
     Persistence, Pinned, RawSpan, ReadDest, Status, Ticket, Volume, WriteCache,
 };
 
@@ -73,6 +73,7 @@ pub struct VecVolume {
     read_only: AtomicBool,
     has_volatile_cache: AtomicBool,
     copies_discarded: AtomicBool,
+    path: Mutex<HostPath>,
     admitted_bytes: AtomicU64,
     /// How many commands other than reads asked to be durable.
     durable_commands: AtomicU64,
@@ -106,6 +107,7 @@ impl VecVolume {
             read_only: AtomicBool::new(false),
             has_volatile_cache: AtomicBool::new(false),
             copies_discarded: AtomicBool::new(false),
+            path: Mutex::default(),
             admitted_bytes: AtomicU64::new(0),
             durable_commands: AtomicU64::new(0),
         }
@@ -119,6 +121,11 @@ impl VecVolume {
     /// From now on it says that it copies what is discarded.
     pub fn set_copies_discarded(&self) {
         self.copies_discarded.store(true, Ordering::Relaxed);
+    }
+
+    /// From now on it says that hosts reach it so.
+    pub fn set_path(&self, path: HostPath) {
+        *self.path.lock().unwrap_or_else(PoisonError::into_inner) = path;
     }
 
     /// How many commands other than reads asked to be durable.
@@ -199,6 +206,10 @@ impl Volume for VecVolume {
 
     fn is_ready(&self) -> bool {
         self.state().failure != Some(Status::NotReady)
+    }
+
+    fn path(&self) -> HostPath {
+        *self.path.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn write_cache(&self) -> WriteCache {

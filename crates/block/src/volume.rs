@@ -2,7 +2,9 @@
 
 use std::time::Instant;
 
-use crate::{Admission, ByteRange, Extent, Geometry, Intent, Op, OpKind, Settled, Status, Ticket};
+use crate::{
+    Admission, ByteRange, Extent, Geometry, HostPath, Intent, Op, OpKind, Settled, Status, Ticket,
+};
 
 /// A piece of memory by address and length. It may be written by others at any time, so it is never
 /// made a slice: only the operating system or a device reads it. Valid between [`Pinned::pin`] and
@@ -51,6 +53,12 @@ pub trait Volume: Send + Sync {
     /// Whether hosts must flush to make their writes safe. It never changes.
     fn write_cache(&self) -> WriteCache {
         WriteCache::Absent
+    }
+
+    /// How commands of this machine's hosts reach the volume now. Protocols report it to hosts that
+    /// have several ways to the same disk. It never waits, and is not called on the data path.
+    fn path(&self) -> HostPath {
+        HostPath::default()
     }
 
     /// Decides, once per command of a protocol, whether and when the command may continue: filters

@@ -3,8 +3,12 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use block::{Admission, Geometry, Intent, Op, Settled, Status, Ticket, Volume};
-use volume::{Managed, ManagedVolume, ReplicationInfo, Storage, VolumeError, VolumeSpec};
+use block::{
+    Admission, Geometry, HostPath, Intent, Op, PathState, Settled, Status, Ticket, Volume,
+};
+use volume::{
+    Managed, ManagedVolume, PathWatcher, ReplicationInfo, Storage, VolumeError, VolumeSpec,
+};
 
 use crate::agreement::VolumeId;
 use crate::replicas::Replicas;
@@ -56,6 +60,16 @@ impl Volume for ReplicaVolume {
 
     fn is_read_only(&self) -> bool {
         false
+    }
+
+    fn path(&self) -> HostPath {
+        match self.opened() {
+            Some(volume) => volume.path(),
+            None => HostPath {
+                state: PathState::Inaccessible,
+                machine: self.replicas.number().unwrap_or(0),
+            },
+        }
     }
 
     fn admit(&self, now: Instant, intent: &Intent<'_>, ticket: Ticket) -> Admission {
@@ -111,7 +125,13 @@ impl Storage for ReplicaVolume {
 
     /// The copy ends when the cluster removes the volume, not when this machine no longer offers
     /// it.
-    fn close(&self) {}
+    fn close(&self) {
+        self.replicas.unwatch(self.id);
+    }
+
+    fn watch_path(&self, watcher: PathWatcher) {
+        self.replicas.watch(self.id, watcher);
+    }
 
     fn problem(&self) -> Option<String> {
         let is_open = self.opened().is_some();
@@ -125,5 +145,70 @@ impl Storage for ReplicaVolume {
             .opened()
             .map(|volume| self.replicas.info(&self.spec, volume));
         Some(info.unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use block::{Completion, Completions};
+    use memory::Budget;
+    use volume::{ByteSize, Placement, VolumeKind};
+
+    use super::*;
+    use crate::{MemoryAgreement, Node, NodeOptions, Security};
+
+    struct Nobody;
+
+    impl Completions for Nobody {
+        fn done(&self, _completion: Completion) {}
+    }
+
+    #[test]
+    fn a_volume_that_is_not_open_is_no_path_and_reports_when_it_is_opened() {
+        let placement = Placement {
+            volume: 7,
+            nodes: vec![1],
+        };
+        let spec = VolumeSpec {
+            kind: VolumeKind::Replicated {
+                copies: 1,
+                placement: Some(placement),
+            },
+            ..VolumeSpec::thin(ByteSize(16 << 20))
+        };
+        let replicas = Arc::<Replicas>::default();
+        let volume = attach(&replicas, &spec).expect("placed");
+        let reports = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&reports);
+        volume.storage().watch_path(Arc::new(move || {
+            counted.fetch_add(1, Ordering::SeqCst);
+        }));
+        let path = |machine| HostPath {
+            state: PathState::Inaccessible,
+            machine,
+        };
+        assert_eq!(volume.path(), path(0));
+        let options = NodeOptions {
+            node: 1,
+            cluster: 1,
+            incarnation: 1,
+            listener: TcpListener::bind("127.0.0.1:0").expect("a port"),
+            security: Security::Plain,
+        };
+        let agreement = Arc::<MemoryAgreement>::default();
+        let node = Node::start(options, agreement, Arc::new(Nobody)).expect("started");
+        // A node that starts or ends does not forget who watches.
+        replicas.start(node);
+        assert_eq!(volume.path(), path(1));
+        assert_eq!(reports.load(Ordering::SeqCst), 0);
+        let budget = Arc::new(Budget::new(64 << 20));
+        replicas.open(&spec, &budget).expect("opened");
+        assert!(reports.load(Ordering::SeqCst) > 0);
+        // There is no configuration.
+        assert_eq!(volume.path(), path(1));
+        replicas.stop();
     }
 }

@@ -11,13 +11,14 @@
 //! [`ReplicatedVolume`] here.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use memory::Budget;
 use replica::{Config, MemberId};
-use volume::{CopyRole, ReplicaCopy, ReplicationInfo, VolumeSpec};
+use volume::{CopyRole, PathWatcher, ReplicaCopy, ReplicationInfo, VolumeSpec};
 
 use crate::agreement::VolumeId;
 use crate::clock::now;
@@ -27,12 +28,18 @@ use crate::settings::settings;
 use crate::volume::{ReplicatedVolume, Role};
 
 /// The replicated volumes of this machine.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Replicas {
     state: Mutex<State>,
 }
 
-#[derive(Debug, Default)]
+impl fmt::Debug for Replicas {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Replicas").finish_non_exhaustive()
+    }
+}
+
+#[derive(Default)]
 struct State {
     node: Option<Node>,
     /// Names of the cluster's nodes, by number.
@@ -40,21 +47,19 @@ struct State {
     volumes: BTreeMap<VolumeId, Arc<ReplicatedVolume>>,
     /// The volumes that were opened since the node was started: a further copy is another member.
     opened_before: BTreeSet<VolumeId>,
+    /// Who is notified of the paths of volumes, whether or not they are open.
+    watchers: BTreeMap<VolumeId, PathWatcher>,
 }
 
 impl Replicas {
     /// The node runs.
     pub fn start(&self, node: Node) {
-        let mut state = self.lock();
-        let former = std::mem::take(&mut *state);
-        state.node = Some(node);
-        drop(state);
-        drop(former);
+        drop(self.lock().replace(Some(node)));
     }
 
     /// Ends the node, if it runs, and all of its copies. Waits for its threads.
     pub fn stop(&self) {
-        let former = std::mem::take(&mut *self.lock());
+        let former = self.lock().replace(None);
         drop(former);
     }
 
@@ -116,8 +121,29 @@ impl Replicas {
             budget: Arc::clone(budget),
         };
         let volume = node.open(id, options)?;
+        if let Some(watcher) = state.watchers.get(&id) {
+            volume.watch_path(Arc::clone(watcher));
+        }
         state.volumes.insert(id, volume);
         Ok(())
+    }
+
+    /// Has `watcher` called after each change of a volume's path, until [`Self::unwatch`].
+    pub(crate) fn watch(&self, id: VolumeId, watcher: PathWatcher) {
+        let mut state = self.lock();
+        if let Some(volume) = state.volumes.get(&id) {
+            volume.watch_path(Arc::clone(&watcher));
+        }
+        state.watchers.insert(id, watcher);
+    }
+
+    pub(crate) fn unwatch(&self, id: VolumeId) {
+        self.lock().watchers.remove(&id);
+    }
+
+    /// The number of the node, if it runs.
+    pub(crate) fn number(&self) -> Option<u32> {
+        self.lock().node.as_ref().map(Node::number)
     }
 
     /// Ends this node's part in a volume.
@@ -189,5 +215,17 @@ impl Replicas {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// The state with another node and without volumes. The server's volumes stay, and watch.
+    fn replace(&mut self, node: Option<Node>) -> Self {
+        let next = Self {
+            node,
+            watchers: std::mem::take(&mut self.watchers),
+            ..Self::default()
+        };
+        std::mem::replace(self, next)
     }
 }

@@ -9,6 +9,7 @@
 mod forward;
 mod host;
 mod lease;
+mod path;
 mod state;
 mod waiting;
 
@@ -18,8 +19,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
 use block::{
-    Admission, ByteRange, Extent, Geometry, Intent, Lba, Op, OpKind, ReadDest, Settled, Status,
-    Ticket, Volume,
+    Admission, ByteRange, Extent, Geometry, HostPath, Intent, Lba, Op, OpKind, PathState, ReadDest,
+    Settled, Status, Ticket, Volume,
 };
 use memory::Store;
 use replica::{Config, Contents, Envelope, Epoch, LocalTime, MemberId, StoreOp};
@@ -30,6 +31,7 @@ use crate::committed::{Stripes, read_committed};
 use crate::links::Links;
 use crate::medium::byte_range;
 use crate::options::{NodeError, VolumeOptions};
+use path::PathCell;
 use state::{Effects, State};
 
 /// What a node is to a volume.
@@ -89,6 +91,7 @@ pub struct ReplicatedVolume {
     /// Ticks in a row that found the lock taken.
     ticks_skipped: AtomicU32,
     links: Arc<Links>,
+    path: PathCell,
     state: Mutex<State>,
     this: Weak<Self>,
 }
@@ -125,6 +128,7 @@ impl ReplicatedVolume {
             ceased: AtomicU64::new(0),
             ticks_skipped: AtomicU32::new(0),
             links: Arc::clone(links),
+            path: PathCell::new(),
             state: Mutex::new(state),
             this: Weak::clone(this),
         }))
@@ -200,7 +204,9 @@ impl ReplicatedVolume {
         self.serves_until.store(0, Ordering::SeqCst);
         let mut state = self.lock();
         let failed = state.close();
+        self.path.set(PathState::Inaccessible);
         drop(state);
+        self.path.notify();
         self.links.completions.done_all(&failed);
         if let Some(store) = &self.store {
             store.close();
@@ -231,8 +237,12 @@ impl ReplicatedVolume {
         if is_ready || !state.knows_no_primary() {
             self.resume(&mut state, now);
         }
+        let has_other_path = self.path.set(self.find_path(&state, now));
         let effects = state.take_effects();
         drop(state);
+        if has_other_path {
+            self.path.notify();
+        }
         self.carry_out(effects);
         result
     }
@@ -293,7 +303,7 @@ impl ReplicatedVolume {
         let now = now();
         // The clock first: a lease that ended or was renewed since then counts.
         let until = self.serves_until.load(Ordering::SeqCst);
-        u64::try_from(now.0.as_nanos()).is_ok_and(|now| now < until)
+        is_before(now, until)
     }
 
     /// Reads what is committed from the own copy. `Ok(false)`: this node does not serve reads.
@@ -347,6 +357,13 @@ impl Volume for ReplicatedVolume {
 
     fn is_read_only(&self) -> bool {
         false
+    }
+
+    fn path(&self) -> HostPath {
+        HostPath {
+            state: self.path.get(),
+            machine: self.links.node,
+        }
     }
 
     fn admit(&self, _now: Instant, intent: &Intent<'_>, ticket: Ticket) -> Admission {
@@ -403,6 +420,11 @@ impl Volume for ReplicatedVolume {
     fn release(&self, ticket: Ticket) {
         self.lock().release(ticket);
     }
+}
+
+/// Whether a lease that ends after `until` nanoseconds of this node's clock holds.
+fn is_before(now: LocalTime, until: u64) -> bool {
+    u64::try_from(now.0.as_nanos()).is_ok_and(|now| now < until)
 }
 
 /// Time limits of commands.

@@ -84,7 +84,9 @@ impl Verdict {
             return Self::Fail(BackingError::NoSpace);
         }
         let is = |key: SenseKey| sense.key == key as u8;
-        if is(SenseKey::NotReady) {
+        if sense.asc == Asc::NOT_READY_PORT_UNAVAILABLE {
+            Self::Later
+        } else if is(SenseKey::NotReady) {
             Self::Fail(BackingError::Gone)
         } else if is(SenseKey::MediumError) || is(SenseKey::HardwareError) {
             Self::Fail(BackingError::Medium)
@@ -162,6 +164,11 @@ mod tests {
                 SenseKey::NotReady,
                 Asc::NONE,
                 Verdict::Fail(BackingError::Gone),
+            ),
+            (
+                SenseKey::NotReady,
+                Asc::NOT_READY_PORT_UNAVAILABLE,
+                Verdict::Later,
             ),
             (
                 SenseKey::DataProtect,

@@ -63,7 +63,7 @@ impl Device {
             )),
             Name::ReportLuns => Ok(cut(self.report_luns(id, cdb).map_err(check)?, be32(6))),
             Name::ReportTargetPortGroups => Ok(cut(
-                report::target_port_groups(&self.ports, cdb[1] >> 5),
+                report::target_port_groups(&self.ports, self.units[&lun].path, cdb[1] >> 5),
                 be32(6),
             )),
             Name::ReportSupportedOpcodes => {
@@ -144,6 +144,7 @@ impl Device {
             device_name: &self.name,
             port: self.ports.iter().find(through).unwrap_or(&unknown),
             ports: &self.ports,
+            path: unit.path,
         };
         inquiry::vital_product_data(cdb[2], &subject)
     }

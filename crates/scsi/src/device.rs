@@ -8,8 +8,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use block::Volume;
+use block::{HostPath, PathState, Volume};
 
+use crate::access_state;
 use crate::copy::{CopyRecord, CopyWork};
 use crate::identity::UnitIdentity;
 use crate::inquiry::TargetPort;
@@ -69,6 +70,8 @@ impl LunMap {
 /// A logical unit.
 pub(crate) struct Unit {
     pub(crate) volume: Arc<dyn Volume>,
+    /// How hosts reach the volume, as they were notified.
+    pub(crate) path: HostPath,
     /// Whether the volume's memory can be pinned.
     is_pinned: bool,
     pub(crate) identity: UnitIdentity,
@@ -194,6 +197,7 @@ impl Device {
     pub fn insert_unit(&mut self, lun: Lun, volume: Arc<dyn Volume>, identity: UnitIdentity) {
         let unit = Unit {
             is_pinned: volume.pinned().is_some(),
+            path: volume.path(),
             volume,
             identity,
             reservations: Reservations::default(),
@@ -255,6 +259,17 @@ impl Device {
     /// The volume behind `lun` executes commands again, and may have other contents.
     pub fn became_ready(&mut self, lun: Lun) {
         self.attend_all(lun, Asc::BECAME_READY, None);
+    }
+
+    /// Hosts may reach the volume behind `lun` in another way.
+    pub fn path_changed(&mut self, lun: Lun) {
+        let Some(unit) = self.units.get_mut(&lun) else {
+            return;
+        };
+        let before = std::mem::replace(&mut unit.path, unit.volume.path());
+        if before != unit.path {
+            self.attend_all(lun, Asc::ACCESS_STATE_CHANGED, None);
+        }
     }
 
     /// The reservations that are to outlive a restart (APTPL), by LUN.
@@ -443,7 +458,10 @@ impl Device {
         let nexus = self.nexuses.get(&id)?;
         let lun = nexus.luns.device_lun(lun)?;
         let unit = self.units.get(&lun)?;
-        let quiet = !nexus.has_attention(lun) && !unit.stopped && unit.sanitize.is_none();
+        let quiet = !nexus.has_attention(lun)
+            && !unit.stopped
+            && unit.sanitize.is_none()
+            && unit.path.state != PathState::Inaccessible;
         let allowed = |class| quiet && !unit.conflicts(id, &nexus.ports, class);
         Some(View {
             volume: Arc::clone(&unit.volume),
@@ -501,11 +519,15 @@ impl Device {
         }
     }
 
-    /// Reservations, read-only access, a sanitize operation and the stopped state.
+    /// Reservations, the path, read-only access, a sanitize operation and the stopped state.
     fn check_access(&self, id: NexusId, lun: Lun, opcode: &Opcode) -> Result<(), Response> {
         let (nexus, unit) = (&self.nexuses[&id], &self.units[&lun]);
         if unit.conflicts(id, &nexus.ports, opcode.access) {
             return Err(Response::status(ScsiStatus::ReservationConflict));
+        }
+        let by_path = access_state::refusal(unit.path, opcode.name, is_medium(opcode.name));
+        if let Some(sense) = by_path {
+            return Err(Response::check(sense));
         }
         let protected =
             nexus.read_only || unit.mode.software_write_protect || unit.volume.is_read_only();

@@ -3,8 +3,9 @@
 //! Read first: SPC-5, "INQUIRY command" and "Vital product data parameters"; SBC-4, its pages B0h
 //! to B2h.
 
-use block::{Geometry, WriteCache};
+use block::{Geometry, HostPath, WriteCache};
 
+use crate::access_state::shown_number;
 use crate::identity::UnitIdentity;
 use crate::medium;
 use crate::sense::Sense;
@@ -53,6 +54,8 @@ pub(crate) struct Subject<'a> {
     /// The port that the command came through.
     pub(crate) port: &'a TargetPort,
     pub(crate) ports: &'a [TargetPort],
+    /// How hosts reach the volume.
+    pub(crate) path: HostPath,
 }
 
 /// Standard INQUIRY data; `qualifier` 0 for a LUN that exists, 3 for one that does not.
@@ -138,8 +141,8 @@ fn name_string(association: Association, name: &str) -> Vec<u8> {
 fn device_identification(subject: &Subject<'_>) -> Vec<u8> {
     let mut t10 = VENDOR.to_vec();
     t10.extend(subject.identity.serial.as_bytes());
-    let relative = u32::from(subject.port.relative_id).to_be_bytes();
-    let group = u32::from(subject.port.group).to_be_bytes();
+    let shown = |number| u32::from(shown_number(number, subject.path)).to_be_bytes();
+    let (relative, group) = (shown(subject.port.relative_id), shown(subject.port.group));
     let (unit, port) = (Association::Unit, Association::Port(subject.port.protocol));
     [
         designator(1, unit, 3, subject.identity.naa.bytes()),
@@ -168,7 +171,7 @@ fn scsi_ports(subject: &Subject<'_>) -> Vec<u8> {
     for port in subject.ports {
         let name = name_string(Association::Port(port.protocol), &port.name);
         body.extend([0, 0]);
-        body.extend(port.relative_id.to_be_bytes());
+        body.extend(shown_number(port.relative_id, subject.path).to_be_bytes());
         body.extend([0; 4]); // reserved; no initiator port TransportID
         body.extend([0, 0]);
         body.extend((name.len() as u16).to_be_bytes());
@@ -259,6 +262,7 @@ mod tests {
             device_name: "iqn.x",
             port: &port,
             ports: std::slice::from_ref(&port),
+            path: HostPath::default(),
         };
         vital_product_data(code, &subject).expect("the page exists")
     }

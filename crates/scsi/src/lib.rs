@@ -26,6 +26,7 @@
 
 #![forbid(unsafe_code)]
 
+mod access_state;
 mod commands;
 mod copy;
 mod device;

@@ -2,6 +2,9 @@
 //!
 //! Read first: SPC-5, "PERSISTENT RESERVE IN", "PERSISTENT RESERVE OUT", "TransportID identifiers".
 
+use block::HostPath;
+
+use crate::access_state::shown_number;
 use crate::device::{Device, Lun, NexusId};
 use crate::reservation::{NexusPorts, Outcome, Refusal, Register, Registration, Reservations};
 use crate::response::Response;
@@ -30,12 +33,13 @@ mod out {
 
 impl Device {
     pub(crate) fn persistent_in(&self, lun: Lun, cdb: &[u8; 16]) -> Vec<u8> {
-        let state = &self.units[&lun].reservations;
+        let unit = &self.units[&lun];
+        let state = &unit.reservations;
         match cdb[1] & 0x1F {
             0 => read_keys(state),
             1 => read_reservation(state),
             2 => report_capabilities(state),
-            _ => read_full_status(state),
+            _ => read_full_status(state, unit.path),
         }
     }
 
@@ -48,6 +52,7 @@ impl Device {
     ) -> Result<Vec<u8>, Response> {
         let action = cdb[1] & 0x1F;
         let ports = self.nexuses[&id].ports.clone();
+        let port_numbers: Vec<u16> = self.ports.iter().map(|port| port.relative_id).collect();
         let unit = self
             .units
             .get_mut(&lun)
@@ -55,7 +60,14 @@ impl Device {
         if unit.reserved_by.is_some_and(|holder| holder != id) {
             return Err(Response::status(ScsiStatus::ReservationConflict));
         }
-        let result = apply(&mut unit.reservations, &ports, action, cdb[2], list);
+        let path = unit.path;
+        let plain_number = |shown| {
+            let mut numbers = port_numbers.iter().copied();
+            let found = numbers.find(|number| shown_number(*number, path) == shown);
+            found.unwrap_or(shown)
+        };
+        let state = &mut unit.reservations;
+        let result = apply(state, &ports, action, cdb[2], list, &plain_number);
         let outcome = result.map_err(|refusal| match refusal {
             Refusal::Conflict => Response::status(ScsiStatus::ReservationConflict),
             Refusal::Check(sense) => Response::check(sense),
@@ -69,12 +81,14 @@ impl Device {
     }
 }
 
+/// `plain_number` turns the number of a port as initiators see it into the device's own.
 fn apply(
     state: &mut Reservations,
     ports: &NexusPorts,
     action: u8,
     scope_and_type: u8,
     list: &[u8],
+    plain_number: &dyn Fn(u16) -> u16,
 ) -> Result<Outcome, Refusal> {
     let length_error = Refusal::Check(Sense::illegal(Asc::PARAMETER_LIST_LENGTH));
     if list.len() < LIST_LEN {
@@ -115,7 +129,7 @@ fn apply(
         out::PREEMPT | out::PREEMPT_AND_ABORT => {
             state.preempt(ports, key, action_key, scope_and_type)
         }
-        _ => register_and_move(state, ports, key, action_key, list),
+        _ => register_and_move(state, ports, key, action_key, list, plain_number),
     }
 }
 
@@ -127,13 +141,14 @@ fn register_and_move(
     key: u64,
     new_key: u64,
     list: &[u8],
+    plain_number: &dyn Fn(u16) -> u16,
 ) -> Result<Outcome, Refusal> {
     let id_len = u32::from_be_bytes([list[20], list[21], list[22], list[23]]) as usize;
     let id = list
         .get(LIST_LEN..LIST_LEN + id_len)
         .ok_or(Refusal::Check(Sense::illegal(Asc::PARAMETER_LIST_LENGTH)))?;
     let (initiator, _) = transport_id(id).ok_or(Refusal::Check(Sense::invalid_parameter(24)))?;
-    let target_port = u16::from_be_bytes([list[18], list[19]]);
+    let target_port = plain_number(u16::from_be_bytes([list[18], list[19]]));
     let to = NexusPorts {
         initiator,
         target_port,
@@ -249,16 +264,16 @@ fn report_capabilities(state: &Reservations) -> Vec<u8> {
     vec![0, 8, 0x0D, 0x80 | activated, 0xEA, 0x01, 0, 0]
 }
 
-fn read_full_status(state: &Reservations) -> Vec<u8> {
+fn read_full_status(state: &Reservations, path: HostPath) -> Vec<u8> {
     let body: Vec<u8> = state
         .registrations
         .iter()
-        .flat_map(|registration| full_status(state, registration))
+        .flat_map(|registration| full_status(state, registration, path))
         .collect();
     with_header(state, &body)
 }
 
-fn full_status(state: &Reservations, registration: &Registration) -> Vec<u8> {
+fn full_status(state: &Reservations, registration: &Registration, path: HostPath) -> Vec<u8> {
     let id = encode_transport_id(&registration.ports.initiator);
     let holds = state.holds(&registration.ports);
     let kind = state
@@ -274,7 +289,8 @@ fn full_status(state: &Reservations, registration: &Registration) -> Vec<u8> {
         0
     };
     out.extend([all_ports | u8::from(holds), kind, 0, 0, 0, 0]);
-    out.extend(registration.ports.target_port.to_be_bytes());
+    let target_port = shown_number(registration.ports.target_port, path);
+    out.extend(target_port.to_be_bytes());
     out.extend((id.len() as u32).to_be_bytes());
     out.extend(id);
     out
@@ -319,7 +335,14 @@ mod tests {
         };
         let mut state = Reservations::default();
         for len in [0, 23, 25] {
-            let got = apply(&mut state, &ports, out::REGISTER, 0, &vec![0; len]);
+            let got = apply(
+                &mut state,
+                &ports,
+                out::REGISTER,
+                0,
+                &vec![0; len],
+                &|number| number,
+            );
             let want = Refusal::Check(Sense::illegal(Asc::PARAMETER_LIST_LENGTH));
             assert_eq!(got, Err(want), "{len} bytes");
         }
@@ -338,7 +361,10 @@ mod tests {
         list.extend((id.len() as u32).to_be_bytes());
         list.extend(id);
         let mut state = Reservations::default();
-        apply(&mut state, &ports, out::REGISTER, 0, &list).expect("registers");
+        apply(&mut state, &ports, out::REGISTER, 0, &list, &|number| {
+            number
+        })
+        .expect("registers");
         assert_eq!(state.registrations.len(), 2);
         assert_eq!(read_keys(&state)[..8], [0, 0, 0, 1, 0, 0, 0, 16]);
     }

@@ -1,7 +1,8 @@
 //! Commands whose answer is made from constants, the geometry and the CDB alone.
 
-use block::Geometry;
+use block::{Geometry, HostPath};
 
+use crate::access_state::{descriptor_fields, shown_number};
 use crate::device::Lun;
 use crate::inquiry::TargetPort;
 use crate::opcodes::{OPCODES, Opcode};
@@ -81,8 +82,9 @@ pub(crate) fn defects_12(cdb: &[u8; 16]) -> Vec<u8> {
     vec![0, cdb[1] & 0x1F, 0, 0, 0, 0, 0, 0]
 }
 
-/// REPORT TARGET PORT GROUPS: every group is active/optimized; `format` 1 is the extended header.
-pub(crate) fn target_port_groups(ports: &[TargetPort], format: u8) -> Vec<u8> {
+/// REPORT TARGET PORT GROUPS: those of this machine, by which hosts reach the volume equally well.
+/// `format` 1 is the extended header.
+pub(crate) fn target_port_groups(ports: &[TargetPort], path: HostPath, format: u8) -> Vec<u8> {
     let mut body = Vec::new();
     if format == 1 {
         body.extend([0x10, 0, 0, 0]);
@@ -92,13 +94,13 @@ pub(crate) fn target_port_groups(ports: &[TargetPort], format: u8) -> Vec<u8> {
     groups.dedup();
     for group in groups {
         let members: Vec<_> = ports.iter().filter(|port| port.group == group).collect();
-        // Active/optimized; the state is not changed by us (implicit), supported states: AO.
-        body.extend([0x00, 0x01]);
-        body.extend(group.to_be_bytes());
-        body.extend([0, 0, 0, members.len() as u8]);
+        let (state, status) = descriptor_fields(path);
+        body.extend(state);
+        body.extend(shown_number(group, path).to_be_bytes());
+        body.extend([0, status, 0, members.len() as u8]);
         for port in members {
             body.extend([0, 0]);
-            body.extend(port.relative_id.to_be_bytes());
+            body.extend(shown_number(port.relative_id, path).to_be_bytes());
         }
     }
     let mut data = (body.len() as u32).to_be_bytes().to_vec();

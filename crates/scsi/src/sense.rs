@@ -59,6 +59,8 @@ impl Asc {
     pub const NOT_READY_START_REQUIRED: Self = Self(0x0402);
     /// Logical unit not ready, manual intervention required.
     pub const NOT_READY_INTERVENTION: Self = Self(0x0403);
+    /// Logical unit not accessible, target port in unavailable state.
+    pub const NOT_READY_PORT_UNAVAILABLE: Self = Self(0x040C);
     /// Logical unit not ready, sanitize in progress.
     pub const NOT_READY_SANITIZE: Self = Self(0x041B);
     /// Write error.
@@ -115,6 +117,8 @@ impl Asc {
     pub const RESERVATIONS_RELEASED: Self = Self(0x2A04);
     /// Registrations preempted.
     pub const REGISTRATIONS_PREEMPTED: Self = Self(0x2A05);
+    /// Asymmetric access state changed.
+    pub const ACCESS_STATE_CHANGED: Self = Self(0x2A06);
     /// Capacity data has changed.
     pub const CAPACITY_CHANGED: Self = Self(0x2A09);
     /// Commands cleared by another initiator.

@@ -637,6 +637,9 @@ pub enum StartError {
     /// The thread that speaks to the portmapper could not be started.
     #[error("cannot start the thread that speaks to the portmapper: {0}")]
     Portmapper(#[source] io::Error),
+    /// The thread that notifies hosts of other ways to volumes could not be started.
+    #[error("cannot start the thread that notifies hosts of other paths to volumes: {0}")]
+    PathNotices(#[source] io::Error),
 }
 
 impl StartError {
@@ -652,7 +655,8 @@ impl StartError {
             | Self::LockCallbacks(_)
             | Self::ClientRecords(_)
             | Self::ClientNames(_)
-            | Self::Portmapper(_) => false,
+            | Self::Portmapper(_)
+            | Self::PathNotices(_) => false,
         }
     }
 }

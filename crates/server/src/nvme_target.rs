@@ -44,14 +44,10 @@ struct NamespaceVolumes {
 const MODEL: &str = "ramport";
 
 impl NvmeTarget {
-    /// A target without namespaces. `machine` identifies the machine, so that targets of the same
-    /// name on two machines have different serial numbers.
-    pub(crate) fn named(
-        name: &TargetName,
-        machine: Uuid,
-        budget: &Arc<Budget>,
-        handle: ReactorHandle,
-    ) -> Self {
+    /// A target without namespaces. Machines that offer a volume by the same name are one
+    /// subsystem to hosts, so the serial number depends on the name alone. Hosts refuse two
+    /// controllers of a subsystem with the same ID, so each target begins its IDs at a random one.
+    pub(crate) fn named(name: &TargetName, budget: &Arc<Budget>, handle: ReactorHandle) -> Self {
         let namespaces = Arc::new(NamespaceVolumes::default());
         let totals = Arc::new(Totals::default());
         let statistics = TargetStatistics {
@@ -60,11 +56,10 @@ impl NvmeTarget {
             budget: Arc::clone(budget),
             since: Instant::now(),
         };
-        let serial = Uuid::new_v5(&machine, name.as_str().as_bytes());
+        let serial = Uuid::new_v5(&Uuid::NAMESPACE_URL, format!("nvme:{name}").as_bytes());
         let config = config(name.as_str(), serial);
         let mut subsystem = Subsystem::new(config, Box::new(statistics));
-        // Machines may offer the same volume by the same name.
-        subsystem.seed_controller_ids(serial.as_u64_pair().1 as u16);
+        subsystem.seed_controller_ids(Uuid::new_v4().as_u64_pair().1 as u16);
         Self::new(Some(name.clone()), subsystem, namespaces, totals, handle)
     }
 
@@ -198,6 +193,11 @@ impl NvmeTarget {
     /// Notifies hosts that a namespace's volume has changed.
     pub(crate) fn namespace_changed(&self, nsid: u32) {
         self.with(|subsystem| subsystem.namespace_changed(Nsid(nsid)));
+    }
+
+    /// Notifies hosts if they reach a namespace's volume in another way.
+    pub(crate) fn path_changed(&self, nsid: u32) {
+        self.with(|subsystem| subsystem.path_changed(Nsid(nsid)));
     }
 
     /// A subsystem is complete between any two calls, so a poisoned lock is used, and a panic of

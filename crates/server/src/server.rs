@@ -21,6 +21,7 @@ mod lock_callbacks;
 mod members;
 mod nfs;
 mod nvme;
+mod paths;
 mod portals;
 mod portmapper;
 mod rdma;
@@ -76,6 +77,7 @@ use key_exchange::KeyExchange;
 use lock_callbacks::LockCallbacks;
 use nfs::Datagrams;
 use nvme::GeneratedKeys;
+use paths::PathNotices;
 use portals::PortalEntry;
 use portmapper::Portmapper;
 use rdma::Rdma;
@@ -172,6 +174,7 @@ struct Core {
     _lock_callbacks: LockCallbacks,
     _client_records: ClientRecords,
     portmapper: Portmapper,
+    path_notices: PathNotices,
     handle: ReactorHandle,
 }
 
@@ -221,6 +224,7 @@ impl Server {
         let handle = reactors.handle();
         let machine = config.machine.unwrap_or_else(machine);
         let exports = Exports::new(machine);
+        let (path_notices, path_changes) = PathNotices::new();
         let core = Arc::new(Core {
             state: Mutex::new(State {
                 machine,
@@ -247,8 +251,11 @@ impl Server {
             key_exchange: KeyExchange::start(handle.clone()).map_err(StartError::KeyExchange)?,
             freeing: Freeing::start().map_err(StartError::Freeing)?,
             portmapper: Portmapper::start(config.portmapper).map_err(StartError::Portmapper)?,
+            path_notices,
             handle,
         });
+        paths::notify_hosts(Arc::downgrade(&core), path_changes)
+            .map_err(StartError::PathNotices)?;
         let client_names = find_client_names(&core);
         Ok(Self {
             shared: Arc::new(Shared {

@@ -17,10 +17,11 @@ use initiator::{
 use nvme::wire::StatusCode;
 use server::{
     AllowedHost, ByteSize, Force, HostDefinition, HostName, HostPolicy, NamespaceDefinition,
-    PortalDefinition, Server, ServerError, TargetDefinition, TargetName, ToldBy, Transport,
-    VolumeIdentity, VolumeName, VolumeSpec, WriteLock,
+    PortalDefinition, Server, ServerConfig, ServerError, TargetDefinition, TargetName, ToldBy,
+    Transport, VolumeIdentity, VolumeName, VolumeSpec, WriteLock,
 };
 use tap::Tap;
+use uuid::Uuid;
 use volume::Managed;
 use volume::filters::{Delay, FilterSpec, Latency};
 
@@ -574,6 +575,29 @@ fn hosts_of_both_protocols_see_the_identifiers_that_are_set() {
     let disks = disks_of(&fixture, &iscsi, all);
     assert_eq!([&disks[0].0, &disks[1].0], [NGUID; 2]);
     assert_eq!(disks[2], (NAA.to_owned(), "S-1".to_owned()));
+}
+
+/// Targets of one name are one subsystem to hosts, on whichever machines they are; local volumes of
+/// two machines are two disks all the same.
+#[test]
+fn the_serial_number_of_a_target_depends_on_its_name_alone() {
+    const OTHER: &str = "nqn.2025-01.io.ramport:other";
+    let _turn = Turn::shared();
+    let [first, second] = [1, 2].map(|machine| {
+        let config = ServerConfig {
+            machine: Some(Uuid::from_u128(machine)),
+            ..fixture::config(1, 256 * MIB)
+        };
+        let server = fixture::start(config, "rd0", &VolumeSpec::thin(ByteSize(4 * MIB)));
+        let portal = server.add_portal(loopback()).expect("a free port");
+        [NQN, OTHER].map(|target| {
+            fixture::offer(&server, target, "rd0", HostPolicy::Local);
+            disk_at(&portal, target)
+        })
+    });
+    assert_eq!(first[0].1, second[0].1);
+    assert_ne!(first[0].1, first[1].1);
+    assert_ne!(first[0].0, second[0].0);
 }
 
 #[test]

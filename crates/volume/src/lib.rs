@@ -81,7 +81,7 @@ pub use image::{FileStep, ImageError, Label, Replace, WriteError};
 pub use lanes::LaneRegistry;
 pub use managed::{
     Availability, Caching, Controls, Extendable, Managed, ManagedVolume, Member, Mirroring,
-    PathInfo, Storage, WriteLock,
+    PathInfo, PathWatcher, Storage, WriteLock,
 };
 pub use memory::{
     Budget, Charge, HostMemory, MemoryError, NoSuchProvision, Overcommit, PagePolicy, Progress,

@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Instant;
 
 use block::{
-    Admission, Allocation, ByteRange, Extent, Geometry, Intent, Op, OpKind, Pinned, Settled,
-    Status, Ticket, Volume, WriteCache,
+    Admission, Allocation, ByteRange, Extent, Geometry, HostPath, Intent, Op, OpKind, Pinned,
+    Settled, Status, Ticket, Volume, WriteCache,
 };
 use memory::{Progress, Snapshot, Store};
 
@@ -38,6 +38,10 @@ const FILTERED: u8 = 1 << 2;
 const OFFLINE: u8 = 1 << 3;
 /// Some blocks are not read yet from the file that the volume is restored from.
 const LOADING: u8 = 1 << 4;
+
+/// Learns that [`Volume::path`] may have changed. It is called from any thread, and from inside
+/// calls of the volume too, so it neither waits nor calls the volume.
+pub type PathWatcher = Arc<dyn Fn() + Send + Sync>;
 
 /// What a kind of volume implements besides [`Volume`], so that it can be managed.
 pub trait Storage: Send + Sync + Debug {
@@ -129,6 +133,11 @@ pub trait Storage: Send + Sync + Debug {
     fn replication(&self) -> Option<ReplicationInfo> {
         None
     }
+
+    /// Has `watcher` called after each change of [`Volume::path`], in the place of an earlier one.
+    /// The path of most kinds never changes.
+    #[expect(unused_variables, reason = "the path never changes")]
+    fn watch_path(&self, watcher: PathWatcher) {}
 
     /// Changes the settings of a cache or a mirror to those of `kind` while it is in use. Other
     /// kinds have none.
@@ -603,6 +612,10 @@ impl<V: Volume + Storage> Volume for Managed<V> {
 
     fn write_cache(&self) -> WriteCache {
         self.volume.write_cache()
+    }
+
+    fn path(&self) -> HostPath {
+        self.volume.path()
     }
 
     fn admit(&self, now: Instant, intent: &Intent<'_>, ticket: Ticket) -> Admission {

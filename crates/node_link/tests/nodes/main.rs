@@ -4,6 +4,7 @@
 mod admitted;
 mod cluster;
 mod load;
+mod paths;
 mod security;
 mod strangers;
 

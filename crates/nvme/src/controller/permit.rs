@@ -39,12 +39,8 @@ pub enum Gate {
     AccessDenied,
     /// The queue's controller was deleted; the connection is about to be closed.
     ControllerGone,
-    /// The path is in ANA state Inaccessible.
+    /// The namespace is in ANA state Inaccessible.
     PathInaccessible,
-    /// The path is in ANA state Persistent Loss.
-    PathLost,
-    /// The path is in ANA state Change.
-    PathChanging,
 }
 
 /// What a controller's host may do with a namespace. The volume's own write lock is not in here:
@@ -112,8 +108,6 @@ impl Permit {
             Gate::AccessDenied => Err(StatusCode::AccessDenied),
             Gate::ControllerGone => Err(StatusCode::AbortedSqDeletion),
             Gate::PathInaccessible => Err(StatusCode::AsymmetricAccessInaccessible),
-            Gate::PathLost => Err(StatusCode::AsymmetricAccessPersistentLoss),
-            Gate::PathChanging => Err(StatusCode::AsymmetricAccessTransition),
         }
     }
 }

@@ -30,7 +30,7 @@ use super::{
 use crate::wire::log::AnaState;
 use crate::wire::{Nsid, StatusCode};
 use abort::Aborts;
-use ana::Ana;
+use ana::{Ana, ana_state};
 use discovery::Directory;
 use events::Event;
 use fence::Fences;
@@ -74,7 +74,7 @@ pub struct Subsystem {
     pub(super) controllers: BTreeMap<ControllerId, Controller>,
     /// The last controller ID given out.
     pub(super) last_controller: ControllerId,
-    pub(super) ana: Ana,
+    ana: Ana,
     pub(super) generation: Generation,
     pub(super) wakes: BTreeSet<WakeToken>,
 }
@@ -214,6 +214,7 @@ impl Subsystem {
         if self.namespaces.contains_key(&nsid) {
             return Err(NamespaceError::Exists(nsid));
         }
+        self.ana.set(nsid, ana_state(namespace.volume.path().state));
         self.namespaces.insert(nsid, namespace);
         self.namespace_changed(nsid);
         Ok(())
@@ -223,6 +224,7 @@ impl Subsystem {
     /// may wait for its volume.
     pub fn remove_namespace(&mut self, nsid: Nsid) -> Option<Namespace> {
         let removed = self.namespaces.remove(&nsid)?;
+        self.ana.remove(nsid);
         self.reservations.remove(&nsid);
         for controller in self.controllers.values_mut() {
             controller.features.forget(nsid);
@@ -260,14 +262,12 @@ impl Subsystem {
         let Some(controller) = self.controllers.get(&controller) else {
             return Permit::closed(Gate::ControllerGone);
         };
-        if !self.namespaces.contains_key(&nsid) {
+        let Some(state) = self.ana.state(nsid) else {
             return Permit::closed(Gate::AccessDenied);
-        }
-        let by_path = match self.ana.state(controller.origin.portal) {
-            AnaState::Optimized | AnaState::NonOptimized => Permit::ALL,
+        };
+        let by_path = match state {
             AnaState::Inaccessible => Permit::closed(Gate::PathInaccessible),
-            AnaState::PersistentLoss => Permit::closed(Gate::PathLost),
-            AnaState::Change => Permit::closed(Gate::PathChanging),
+            _ => Permit::ALL,
         };
         by_path
             .and(Permit::of_access(controller.access))

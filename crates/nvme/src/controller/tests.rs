@@ -14,7 +14,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use block::{Access, BlockSize, Volume};
+use block::{Access, BlockSize, HostPath, PathState, Volume};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U32;
 
@@ -125,6 +125,13 @@ impl Fixture {
             subsystem: Subsystem::discovery(config()),
             ..Self::new()
         }
+    }
+
+    /// Hosts reach namespace `nsid` so from now on.
+    fn set_path(&mut self, nsid: u32, state: PathState) {
+        let path = HostPath { state, machine: 1 };
+        self.volumes[nsid as usize - 1].set_path(path);
+        self.subsystem.path_changed(Nsid(nsid));
     }
 
     fn add_namespace(&mut self, nsid: u32) {

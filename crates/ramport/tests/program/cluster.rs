@@ -13,19 +13,19 @@ use serde_json::Value;
 use crate::daemon::Daemon;
 
 /// How long something may take: far more than it needs, as machines that test are busy.
-const LIMIT: Duration = Duration::from_secs(90);
+pub(crate) const LIMIT: Duration = Duration::from_secs(90);
 
-const TARGET: &str = "nqn.2025-01.io.ramport:v1";
+pub(crate) const TARGET: &str = "nqn.2025-01.io.ramport:v1";
 
 /// A daemon with its etcd.
-struct Machine {
-    daemon: Daemon,
+pub(crate) struct Machine {
+    pub(crate) daemon: Daemon,
     address: String,
 }
 
 impl Machine {
     /// Starts daemons at 127.0.0.1 and so on; they hold the same token, which is in `folder`.
-    fn start(folder: &Folder, count: usize) -> Vec<Self> {
+    pub(crate) fn start(folder: &Folder, count: usize) -> Vec<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         // Below the ports that systems give out, and others for each process and test.
         let test = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -52,7 +52,7 @@ impl Machine {
     }
 
     /// Kills the daemon and its etcd, as the end of a machine does.
-    fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         let _ = self.daemon.child.kill();
         let _ = self.daemon.child.wait();
         let pid = fs::read_to_string(self.daemon.folder.join("cluster/etcd.pid"));
@@ -62,7 +62,7 @@ impl Machine {
     }
 
     /// Makes a cluster of all machines.
-    fn make_cluster(machines: &[Self]) {
+    pub(crate) fn make_cluster(machines: &[Self]) {
         let addresses: Vec<_> = machines
             .iter()
             .map(|machine| machine.address.as_str())
@@ -87,7 +87,7 @@ impl Machine {
         }
     }
 
-    fn wait_for_copies(&self, in_sync: usize) -> Value {
+    pub(crate) fn wait_for_copies(&self, in_sync: usize) -> Value {
         self.wait_for_volume(|shown| {
             let replication = &shown["replication"];
             replication["in_sync"] == in_sync && replication["primary"].is_string()
@@ -95,7 +95,7 @@ impl Machine {
     }
 
     /// Offers volume v1 as hosts use it.
-    fn offer(&self) {
+    pub(crate) fn offer(&self) {
         let create = ["target", "create", TARGET, "--volume", "v1"];
         self.daemon.ok(&create);
     }

@@ -319,3 +319,111 @@ fn every_opcode_survives_any_bytes_behind_it() {
         }
     }
 }
+
+/// The groups of REPORT TARGET PORT GROUPS: state, supported states, group, status code, port.
+fn port_groups(fixture: &mut Fixture) -> Vec<u8> {
+    let response = fixture.run(fixture.a, &cdb(&[0xA3, 0x0A, 0, 0, 0, 0, 0, 0, 0, 64]), &[]);
+    let data = response.data_in;
+    assert_eq!(data[..4], (data.len() as u32 - 4).to_be_bytes());
+    data[4..].to_vec()
+}
+
+/// The relative port and group designators of the Device Identification page.
+fn port_designators(fixture: &mut Fixture) -> [u16; 2] {
+    let inquiry = cdb(&[0x12, 1, 0x83, 1, 0]);
+    let page = fixture.run(fixture.a, &inquiry, &[]).data_in;
+    let (mut at, mut found) = (4, [0; 2]);
+    while at < page.len() {
+        let (kind, len) = (page[at + 1] & 0x3F, usize::from(page[at + 3]));
+        let value = &page[at + 4..at + 4 + len];
+        match kind {
+            0x14 => found[0] = u16::from_be_bytes([value[2], value[3]]),
+            0x15 => found[1] = u16::from_be_bytes([value[2], value[3]]),
+            _ => {}
+        }
+        at += 4 + len;
+    }
+    found
+}
+
+#[test]
+fn a_unit_of_one_machine_is_optimized_in_the_group_of_its_portal() {
+    let mut fixture = Fixture::new();
+    let group = [0x00, 0x01, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1];
+    assert_eq!(port_groups(&mut fixture), group);
+    assert_eq!(port_designators(&mut fixture), [1, 1]);
+    fixture.device.path_changed(0);
+    assert_eq!(fixture.run(fixture.a, &TEST_UNIT_READY, &[]).sense, None);
+}
+
+#[test]
+fn a_unit_of_several_machines_shows_how_this_one_leads_to_it() {
+    let volume = Arc::new(VecVolume::new(BlockSize::B512, 2048));
+    let set = |state| volume.set_path(HostPath { state, machine: 3 });
+    set(PathState::NonOptimized);
+    let mut fixture = Fixture::with(Arc::clone(&volume));
+    assert_eq!(port_designators(&mut fixture), [0x0301, 0x0301]);
+    let shown = |state| [state, 0x0B, 3, 1, 0, 2, 0, 1, 0, 0, 3, 1];
+    assert_eq!(port_groups(&mut fixture), shown(1));
+    let read = cdb(&[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
+    for (state, number, refused) in [
+        (PathState::Optimized, 0, None),
+        (
+            PathState::Inaccessible,
+            3,
+            Some(Asc::NOT_READY_PORT_UNAVAILABLE),
+        ),
+        (PathState::NonOptimized, 1, None),
+    ] {
+        set(state);
+        for _ in 0..2 {
+            fixture.device.path_changed(0);
+        }
+        for nexus in [fixture.a, fixture.b] {
+            assert!(!fixture.device.view(nexus, 0).expect("a unit").reads);
+            let asc = |response: Response| response.sense.map(|sense| sense.asc);
+            let told = asc(fixture.run(nexus, &read, &[]));
+            assert_eq!(told, Some(Asc::ACCESS_STATE_CHANGED), "{state:?}");
+            let reads = fixture.device.view(nexus, 0).expect("a unit").reads;
+            assert_eq!(reads, refused.is_none());
+            assert_eq!(asc(fixture.run(nexus, &TEST_UNIT_READY, &[])), refused);
+            assert_eq!(asc(fixture.run(nexus, &read, &[])), refused);
+        }
+        assert_eq!(port_groups(&mut fixture), shown(number));
+    }
+}
+
+#[test]
+fn reservations_name_ports_as_hosts_see_them() {
+    let volume = Arc::new(VecVolume::new(BlockSize::B512, 2048));
+    volume.set_path(HostPath {
+        machine: 3,
+        ..HostPath::default()
+    });
+    let mut fixture = Fixture::with(volume);
+    let mut list = [0; 24];
+    list[15] = 9;
+    let register = cdb(&[0x5F, 0, 0, 0, 0, 0, 0, 0, 24]);
+    assert_eq!(fixture.run(fixture.a, &register, &list).sense, None);
+    let full_status = cdb(&[0x5E, 3, 0, 0, 0, 0, 0, 1, 0]);
+    let status = fixture.run(fixture.a, &full_status, &[]).data_in;
+    // After the header of 8 bytes, RELATIVE TARGET PORT IDENTIFIER is in bytes 18 and 19.
+    assert_eq!(status[26..28], [3, 1]);
+    let mut held = [0; 24];
+    held[7] = 9;
+    let reserve = cdb(&[0x5F, 1, 1, 0, 0, 0, 0, 0, 24]);
+    assert_eq!(fixture.run(fixture.a, &reserve, &held).sense, None);
+    // REGISTER AND MOVE to another initiator, through the port as it is shown.
+    let id = String::from_utf8(status[32..].to_vec()).expect("text");
+    let id = id.replace("iqn.a", "iqn.b");
+    let mut moved = vec![0; 24];
+    (moved[7], moved[15], moved[23]) = (9, 8, id.len() as u8);
+    moved[18..20].copy_from_slice(&[3, 1]);
+    moved.extend(id.as_bytes());
+    let command = cdb(&[0x5F, 7, 0, 0, 0, 0, 0, 0, moved.len() as u8]);
+    let response = fixture.run(fixture.a, &command, &moved);
+    assert_eq!(response.status, ScsiStatus::Good, "{:?}", response.sense);
+    let reservation = &fixture.device.units[&0].reservations.reservation;
+    let holder = reservation.as_ref().map(|reservation| &reservation.holder);
+    assert_eq!(holder, Some(&fixture.device.nexuses[&fixture.b].ports));
+}

@@ -229,6 +229,7 @@ fn messages_of_failed_starts() {
         StartError::ClientNames(_) => [StartError::ClientNames(io::Error::other("Too many open files"))],
         StartError::ClientRecords(_) => [StartError::ClientRecords(io::Error::other("Too many open files"))],
         StartError::Portmapper(_) => [StartError::Portmapper(io::Error::other("Too many open files"))],
+        StartError::PathNotices(_) => [StartError::PathNotices(io::Error::other("Too many open files"))],
         StartError::AvailableMemory(_) => [StartError::AvailableMemory(io::Error::other("No such file or directory"))],
     });
     let warnings = every_variant!(Warning {

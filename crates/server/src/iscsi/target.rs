@@ -546,6 +546,11 @@ impl IscsiTarget {
         self.with_device(|device| device.became_ready(lun));
     }
 
+    /// Initiators may reach a LUN's volume in another way.
+    pub(crate) fn path_changed(&self, lun: Lun) {
+        self.with_device(|device| device.path_changed(lun));
+    }
+
     /// The memory budget becomes short.
     pub(crate) fn space_becomes_short(&self) {
         self.with_device(Device::space_becomes_short);

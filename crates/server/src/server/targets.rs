@@ -32,11 +32,11 @@ pub(super) enum Service {
 }
 
 impl Service {
-    fn new(name: &TargetName, core: &Core, machine: Uuid) -> Self {
+    fn new(name: &TargetName, core: &Core) -> Self {
         let handle = core.handle.clone();
         match name.protocol() {
             Protocol::Nvme => {
-                let target = NvmeTarget::named(name, machine, &core.budget, handle);
+                let target = NvmeTarget::named(name, &core.budget, handle);
                 Self::Nvme(Arc::new(target))
             }
             Protocol::Iscsi => {
@@ -84,10 +84,12 @@ impl Service {
     /// Notifies hosts that a volume has changed.
     pub(super) fn notify(&self, number: u32, change: VolumeChange) {
         match (self, change) {
+            (Self::Nvme(target), VolumeChange::Path) => target.path_changed(number),
             (Self::Nvme(target), _) => target.namespace_changed(number),
             (Self::Iscsi(target), VolumeChange::Capacity) => target.capacity_changed(lun(number)),
             (Self::Iscsi(target), VolumeChange::Lock) => target.protection_changed(lun(number)),
             (Self::Iscsi(target), VolumeChange::Ready) => target.became_ready(lun(number)),
+            (Self::Iscsi(target), VolumeChange::Path) => target.path_changed(lun(number)),
         }
     }
 }
@@ -99,6 +101,8 @@ pub(super) enum VolumeChange {
     Lock,
     /// It executes commands again.
     Ready,
+    /// Its hosts may reach it in another way.
+    Path,
 }
 
 /// The LUN of a number in an iSCSI target.
@@ -138,7 +142,7 @@ impl Server {
             vec![Warning::NotAnNqn(name.clone())]
         };
         let core = self.core();
-        let service = Service::new(&name, core, state.machine);
+        let service = Service::new(&name, core);
         for namespace in &definition.namespaces {
             let volume = state.volume(&namespace.volume)?;
             service.attach(namespace.nsid, volume, state.machine);

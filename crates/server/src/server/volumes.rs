@@ -187,8 +187,9 @@ impl Server {
                 totals: Arc::default(),
                 _charge: Arc::new(charge),
             };
-            let kind = handle.volume.storage().spec().kind;
-            state.hold_members(&name, &kind);
+            let storage = handle.volume.storage();
+            storage.watch_path(self.core().path_notices.watcher(&name));
+            state.hold_members(&name, &storage.spec().kind);
             state.volumes.insert(name, handle);
         }
         Ok(())

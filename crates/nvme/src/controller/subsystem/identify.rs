@@ -6,7 +6,7 @@ use block::{Access, WriteCache};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::ana::ANA_GROUP;
+use super::ana;
 use super::log_entries::ERROR_ENTRIES_MAX;
 use super::state::{Controller, KEEP_ALIVE_GRANULARITY};
 use super::{Namespace, Role};
@@ -141,12 +141,11 @@ impl Subsystem {
         const SEVERAL_PORTS_AND_CONTROLLERS_WITH_ANA: u8 = 0b1011;
         structure.controller_type = 1;
         structure.multipath = SEVERAL_PORTS_AND_CONTROLLERS_WITH_ANA;
-        structure.ana_transition_s = 10;
-        // All five states. Namespaces stay in their group, but bit 6, which says so, is clear: if
-        // it is set, nvme-cli 2.3 requests a log too short to hold any namespaces.
-        structure.ana_capabilities = 0b001_1111;
-        structure.ana_group_max = U32::new(ANA_GROUP);
-        structure.ana_groups = U32::new(ANA_GROUP);
+        structure.ana_transition_s = ana::TRANSITION_TIME_S;
+        structure.ana_capabilities = ana::CAPABILITIES;
+        // A group for each namespace.
+        structure.ana_group_max = U32::new(self.config.limits.namespaces_max);
+        structure.ana_groups = U32::new(self.config.limits.namespaces_max);
         structure.namespaces = U32::new(self.config.limits.namespaces_max);
         structure.namespaces_max = U32::new(self.config.limits.namespaces_max);
         structure.nvm_commands = U16::new(
@@ -194,7 +193,7 @@ impl Subsystem {
         structure.copy_range_blocks_max = U16::new(COPY_RANGE_BLOCKS_MAX);
         structure.copy_blocks_max = U32::new(COPY_BLOCKS_MAX);
         structure.copy_ranges_max_minus_1 = (COPY_RANGES_MAX - 1) as u8;
-        structure.ana_group = U32::new(ANA_GROUP);
+        structure.ana_group = U32::new(nsid.0);
         structure.attributes = attributes(controller, namespace);
         structure.nguid = namespace.ids.nguid;
         structure.eui64 = namespace.ids.eui64;
@@ -216,7 +215,7 @@ impl Subsystem {
         }
         structure.sharing = 1;
         structure.reservations = RESERVATION_CAPABILITIES;
-        structure.ana_group = U32::new(ANA_GROUP);
+        structure.ana_group = U32::new(nsid.0);
         structure.attributes = attributes(controller, namespace);
         structure.status = if namespace.volume.is_ready() {
             READY

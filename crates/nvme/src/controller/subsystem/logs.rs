@@ -6,13 +6,11 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::Role;
-use super::ana::ANA_GROUP;
 use super::state::Controller;
 use crate::controller::reply::{self, Answer, Failure, Location};
 use crate::controller::{ControllerId, Subsystem, Usage};
 use crate::wire::log::{
-    AnaGroup, AnaHeader, CommandEffectsLog, FirmwareSlotLog, GetLogPage, OffsetType, RetainEvent,
-    SmartLog, lid,
+    CommandEffectsLog, FirmwareSlotLog, GetLogPage, OffsetType, RetainEvent, SmartLog, lid,
 };
 use crate::wire::{Nsid, Sqe, StatusCode, opcode};
 
@@ -79,7 +77,7 @@ impl Subsystem {
             (Role::Nvm(_), lid::FIRMWARE_SLOT) => Ok(self.firmware_slot()),
             (Role::Nvm(_), lid::CHANGED_NAMESPACES) => Ok(controller.changed.page()),
             (Role::Nvm(_), lid::COMMAND_EFFECTS) => Ok(command_effects()),
-            (Role::Nvm(_), lid::ANA) => self.ana(controller, fields.specific),
+            (Role::Nvm(_), lid::ANA) => self.ana_log(fields.specific),
             (Role::Nvm(_), lid::RESERVATION) => Ok(controller.reservation_notices.page()),
             _ => Err(StatusCode::InvalidLogPage.at(Location::CDW10)),
         }
@@ -124,35 +122,6 @@ impl Subsystem {
         page.active = 1;
         page.revisions[0] = super::identify::padded(&self.config.firmware);
         page.as_bytes().to_vec()
-    }
-
-    /// The Asymmetric Namespace Access log: one group of all namespaces.
-    fn ana(&self, controller: &Controller, specific: u8) -> Result<Vec<u8>, Failure> {
-        const GROUPS_ONLY: u8 = 1;
-        const ANA_HEAD_BYTES: usize = size_of::<AnaHeader>() + size_of::<AnaGroup>();
-        if specific & !GROUPS_ONLY != 0 {
-            return Err(StatusCode::InvalidField.at(Location::CDW10));
-        }
-        let nsids: Vec<u8> = match specific {
-            GROUPS_ONLY => Vec::new(),
-            _ => self
-                .namespaces
-                .keys()
-                .flat_map(|nsid| nsid.0.to_le_bytes())
-                .collect(),
-        };
-        let state = self.ana.state(controller.origin.portal);
-        let count = self.ana.change_count();
-        let group = AnaGroup::new(ANA_GROUP, (nsids.len() / 4) as u32, count, state);
-        let mut page = AnaHeader::new(count, 1).as_bytes().to_vec();
-        page.extend_from_slice(group.as_bytes());
-        page.extend_from_slice(&nsids);
-        if specific != GROUPS_ONLY {
-            // As long as hosts calculate from MNAN, so that no host reads beyond its end.
-            let namespaces_max = self.config.limits.namespaces_max as usize;
-            page.resize(ANA_HEAD_BYTES + namespaces_max * size_of::<Nsid>(), 0);
-        }
-        Ok(page)
     }
 }
 

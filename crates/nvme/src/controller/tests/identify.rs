@@ -63,7 +63,7 @@ fn a_namespace_says_its_size_use_and_identity() {
     assert_eq!(id.current_format().data_shift, 12);
     assert_eq!(id.capacity_bytes[0].get(), 65536);
     assert_eq!((id.nguid, id.attributes), ([2; 16], 0));
-    assert_eq!(id.ana_group.get(), 1);
+    assert_eq!(id.ana_group.get(), 2, "a group of its own");
     fixture.volumes[1].resize(32);
     fixture.volumes[1].set_read_only(true);
     let bytes = fixture.data(&admin, &identify(2, 0));
@@ -171,6 +171,9 @@ fn the_independent_structure_says_ready() {
     let bytes = fixture.data(&admin, &identify(1, 8));
     let id = IdentifyIndependentNamespace::read_from_bytes(&bytes).expect("4096 bytes");
     assert_eq!((id.status, id.ana_group.get()), (1, 1));
+    let bytes = fixture.data(&admin, &identify(2, 8));
+    let id = IdentifyIndependentNamespace::read_from_bytes(&bytes).expect("4096 bytes");
+    assert_eq!(id.ana_group.get(), 2);
 }
 
 #[test]

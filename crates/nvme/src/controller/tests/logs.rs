@@ -1,7 +1,8 @@
 use zerocopy::FromBytes;
 
 use super::*;
-use crate::wire::log::{AnaState, CommandEffectsLog, ErrorEntry, SmartLog, lid};
+use crate::wire::identify::IdentifyController;
+use crate::wire::log::{CommandEffectsLog, ErrorEntry, SmartLog, lid};
 
 #[test]
 fn the_supported_pages_are_those_that_can_be_read() {
@@ -170,56 +171,71 @@ fn the_firmware_slot_is_the_one_there_is() {
     assert_eq!(bytes[16..24], [0; 8]);
 }
 
-#[test]
-fn ana_shows_the_state_of_the_portal_that_the_host_came_through() {
-    let mut fixture = Fixture::new();
-    let admin = fixture.host();
-    let elsewhere = fixture.host_with(|request| request.origin.portal = PortalNumber(2));
-    let state = |fixture: &mut Fixture, connection: &Connection| {
-        let bytes = fixture.log(connection, lid::ANA, 64);
-        assert_eq!((u16_at(&bytes, 8), u32_at(&bytes, 16)), (1, 1), "one group");
-        (u64_at(&bytes, 0), bytes[32])
-    };
-    assert_eq!(state(&mut fixture, &admin), (0, 1));
-    let bytes = fixture.log(&admin, lid::ANA, 64);
-    assert_eq!(
-        [u32_at(&bytes, 20), u32_at(&bytes, 48), u32_at(&bytes, 52)],
-        [2, 1, 2]
-    );
-    fixture
-        .subsystem
-        .set_ana_state(PortalNumber(1), AnaState::Inaccessible);
-    assert_eq!(state(&mut fixture, &admin), (1, 3));
-    assert_eq!(state(&mut fixture, &elsewhere), (1, 1));
-    let permit = |fixture: &Fixture, connection: &Connection| {
-        fixture
-            .subsystem
-            .permit(connection.controller, Nsid(1))
-            .check(CommandClass::Read)
-    };
-    let inaccessible = Err(StatusCode::AsymmetricAccessInaccessible);
-    assert_eq!(permit(&fixture, &admin), inaccessible);
-    assert_eq!(permit(&fixture, &elsewhere), Ok(()));
+/// The state of each group, and the change count of the log, in a log without NSIDs.
+fn groups(fixture: &mut Fixture, connection: &Connection) -> (u64, Vec<(u32, u8)>) {
+    let mut sqe = log_sqe(lid::ANA, 0, 16 + 2 * 32, RetainEvent::Clear);
+    sqe.cdw10 = U32::new(sqe.cdw10.get() | 1 << 8);
+    let bytes = fixture.data(connection, &sqe);
+    let count = usize::from(u16_at(&bytes, 8));
+    let at = |group: usize| 16 + 32 * group;
+    let groups = (0..count).map(|group| (u32_at(&bytes, at(group)), bytes[at(group) + 16]));
+    (u64_at(&bytes, 0), groups.collect())
 }
 
 #[test]
-fn ana_returns_groups_without_namespaces_on_request() {
+fn ana_shows_the_path_of_each_namespace() {
     let mut fixture = Fixture::new();
     let admin = fixture.host();
-    let mut sqe = log_sqe(lid::ANA, 0, 64, RetainEvent::Clear);
+    let (count, states) = groups(&mut fixture, &admin);
+    assert_eq!(states, [(1, 1), (2, 1)]);
+    let permit = |fixture: &Fixture, nsid| {
+        let permit = fixture.subsystem.permit(admin.controller, Nsid(nsid));
+        permit.check(CommandClass::Write)
+    };
+    let inaccessible = Err(StatusCode::AsymmetricAccessInaccessible);
+    for (state, shown, permitted) in [
+        (PathState::NonOptimized, 2, Ok(())),
+        (PathState::Inaccessible, 3, inaccessible),
+        (PathState::Optimized, 1, Ok(())),
+    ] {
+        fixture.set_path(2, state);
+        assert_eq!(groups(&mut fixture, &admin).1, [(1, 1), (2, shown)]);
+        assert_eq!(permit(&fixture, 2), permitted, "{state:?}");
+        assert_eq!(permit(&fixture, 1), Ok(()));
+    }
+    assert_eq!(groups(&mut fixture, &admin).0, count + 3);
+    fixture.subsystem.remove_namespace(Nsid(1));
+    assert_eq!(groups(&mut fixture, &admin).1, [(2, 1)]);
+}
+
+#[test]
+fn ana_names_the_namespace_of_each_group_unless_only_groups_are_requested() {
+    let mut fixture = Fixture::new();
+    let admin = fixture.host();
+    let bytes = fixture.log(&admin, lid::ANA, 16 + 2 * 36);
+    let at = |group: usize| 16 + 36 * group;
+    for (group, nsid) in [(0, 1), (1, 2)] {
+        let (members, member) = (at(group) + 4, at(group) + 32);
+        assert_eq!([u32_at(&bytes, members), u32_at(&bytes, member)], [1, nsid]);
+    }
+    let mut sqe = log_sqe(lid::ANA, 0, 96, RetainEvent::Clear);
     sqe.cdw10 = U32::new(sqe.cdw10.get() | 1 << 8);
     let bytes = fixture.data(&admin, &sqe);
-    assert_eq!(u32_at(&bytes, 20), 0);
-    assert_eq!(bytes[48..], [0; 16]);
+    assert_eq!([u32_at(&bytes, 20), u32_at(&bytes, 48)], [0, 2]);
+    assert_eq!(bytes[80..], [0; 16]);
     sqe.cdw10 = U32::new(sqe.cdw10.get() | 2 << 8);
     assert_eq!(fixture.error(&admin, &sqe), StatusCode::InvalidField);
 }
 
 #[test]
-fn ana_is_as_long_as_hosts_reckon_from_mnan() {
+fn ana_is_as_long_as_hosts_calculate_from_identify_controller() {
     let mut fixture = Fixture::new();
     let admin = fixture.host();
-    let end = 16 + 32 + 16 * 4;
+    let bytes = fixture.data(&admin, &sqe(opcode::IDENTIFY, 0, 1));
+    let id = IdentifyController::read_from_bytes(&bytes).expect("4096 bytes");
+    let (groups, namespaces) = (id.ana_groups.get(), id.namespaces_max.get());
+    assert_eq!((groups, id.ana_group_max.get()), (16, 16));
+    let end = u64::from(16 + 32 * groups + 4 * namespaces);
     let tail = log_sqe(lid::ANA, end - 8, 8, RetainEvent::Clear);
     assert_eq!(fixture.data(&admin, &tail), [0; 8]);
     let beyond = log_sqe(lid::ANA, end + 8, 8, RetainEvent::Clear);

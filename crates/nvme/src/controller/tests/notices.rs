@@ -1,6 +1,6 @@
 use super::*;
 use crate::wire::feature;
-use crate::wire::log::{AnaState, lid};
+use crate::wire::log::lid;
 
 const NAMESPACE_CHANGED: u64 = 0x0004_0002;
 const ANA_CHANGED: u64 = 0x000C_0302;
@@ -100,29 +100,36 @@ fn a_host_gets_no_event_that_it_has_not_enabled() {
     fixture.wakes();
     fixture.subsystem.namespace_changed(Nsid(1));
     assert_eq!(fixture.wakes(), []);
-    fixture
-        .subsystem
-        .set_ana_state(PortalNumber(1), AnaState::NonOptimized);
+    fixture.set_path(1, PathState::NonOptimized);
     assert_eq!(fixture.events(&admin), [ANA_CHANGED]);
 }
 
 #[test]
-fn an_ana_change_notifies_only_hosts_of_that_portal() {
+fn a_change_of_path_notifies_every_host_once_until_the_log_is_read() {
     let mut fixture = Fixture::new();
-    let here = fixture.host();
-    let elsewhere = fixture.host_with(|request| request.origin.portal = PortalNumber(2));
-    fixture.request_events(&here, 1);
-    fixture.request_events(&elsewhere, 1);
+    let hosts = [fixture.host(), fixture.host()];
+    for host in &hosts {
+        fixture.request_events(host, 2);
+    }
     fixture.wakes();
-    fixture
-        .subsystem
-        .set_ana_state(PortalNumber(1), AnaState::NonOptimized);
-    fixture
-        .subsystem
-        .set_ana_state(PortalNumber(1), AnaState::NonOptimized);
-    assert_eq!(fixture.wakes(), [here.wake.0]);
-    assert_eq!(fixture.events(&here), [ANA_CHANGED]);
-    assert_eq!(fixture.events(&elsewhere), []);
+    fixture.set_path(1, PathState::NonOptimized);
+    assert_eq!(fixture.wakes(), hosts.each_ref().map(|host| host.wake.0));
+    // What has not changed is not reported.
+    fixture.subsystem.path_changed(Nsid(1));
+    fixture.subsystem.path_changed(Nsid(9));
+    assert_eq!(fixture.wakes(), []);
+    for host in &hosts {
+        assert_eq!(fixture.events(host), [ANA_CHANGED]);
+    }
+    fixture.set_path(1, PathState::Optimized);
+    assert_eq!(
+        fixture.events(&hosts[0]),
+        [],
+        "masked until the log is read"
+    );
+    fixture.log(&hosts[0], lid::ANA, 64);
+    fixture.set_path(2, PathState::Inaccessible);
+    assert_eq!(fixture.events(&hosts[0]), [ANA_CHANGED]);
 }
 
 #[test]
@@ -156,9 +163,7 @@ fn the_generation_moves_with_everything_that_a_snapshot_shows() {
     moved("resize or lock");
     fixture.subsystem.remove_namespace(Nsid(3));
     moved("remove");
-    fixture
-        .subsystem
-        .set_ana_state(PortalNumber(1), AnaState::PersistentLoss);
+    fixture.set_path(1, PathState::Inaccessible);
     moved("ANA");
     fixture.subsystem.delete_controller(admin.controller);
     moved("controller");

@@ -384,7 +384,7 @@ fn permission(permit: Permit) -> Permission {
         Gate::ReservationConflict => Err(Status::Conflict),
         Gate::AccessDenied => Err(Status::Denied),
         Gate::ControllerGone => Err(Status::Gone),
-        Gate::PathInaccessible | Gate::PathLost | Gate::PathChanging => Err(Status::NotReady),
+        Gate::PathInaccessible => Err(Status::NotReady),
     };
     Permission {
         read: of(permit.read),
