@@ -201,7 +201,7 @@ fn stop_on_interrupt(stop: &Stop) {
 /// Asks a discovery service; needs no daemon.
 pub(crate) fn discover(connection: &Connection, args: &DiscoverArgs) -> Result<(), Failure> {
     match args.url.scheme() {
-        Scheme::NvmeTcp | Scheme::NvmeRdma | Scheme::Brp | Scheme::BrpRdma => {
+        Scheme::NvmeTcp | Scheme::NvmeRdma | Scheme::Srp | Scheme::Brp | Scheme::BrpRdma => {
             discover_subsystems(connection, args)
         }
         Scheme::Iscsi => discover_targets(connection, args),
