@@ -15,7 +15,8 @@ use crate::{
 pub struct Args {
     /// What to measure, all at once: nvme+tcp://HOST[:PORT]/NQN[?ns=1],
     /// nvme+rdma://HOST[:PORT]/NQN, brp://HOST[:PORT]/NQN[?unit=1],
-    /// brp+rdma://HOST[:PORT]/NQN, iscsi://HOST[:PORT]/IQN/LUN, block devices, files
+    /// brp+rdma://HOST[:PORT]/NQN, srp://HOST[:PORT]/IQN/LUN, iscsi://HOST[:PORT]/IQN/LUN, block
+    /// devices, files
     #[arg(value_name = "URL|PATH", required_unless_present = "compare")]
     pub sources: Vec<Source>,
 

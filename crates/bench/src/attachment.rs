@@ -12,7 +12,7 @@ use std::{
 };
 
 use file_io::{Caching, FileAccess, FileEngine, FileIo, FileIoOptions};
-use initiator::{Device, DeviceOptions, Scheme, Url};
+use initiator::{Device, DeviceOptions, Url};
 use rustix::fs::OFlags;
 
 use crate::{BenchError, Source, cpu::Daemon, order::fill_random, port::Port};
@@ -113,8 +113,7 @@ fn attach_url(url: &Url, demand: &Demand) -> Result<Attachment, BenchError> {
         len_bytes: geometry.len_bytes(),
         unit_bytes: geometry.block_size.bytes() as u32,
         note: None,
-        rdma: matches!(url.scheme(), Scheme::NvmeRdma | Scheme::BrpRdma)
-            .then(|| device.info().address.ip()),
+        rdma: url.scheme().is_rdma().then(|| device.info().address.ip()),
         _guard: Guard::Device {
             _device: Box::new(device),
         },

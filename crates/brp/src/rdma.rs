@@ -6,5 +6,5 @@
 mod host;
 mod target;
 
-pub use host::{HostSession, HostWork, Reach};
+pub use host::{HostSession, HostWork};
 pub use target::{Accepted, TargetSession};

@@ -9,4 +9,4 @@ mod tests;
 
 pub use backend::{TestBackend, TestTarget};
 pub use link::{Link, Setup, TcpLink};
-pub use rdma_link::{HostMemory, RdmaLink};
+pub use rdma_link::RdmaLink;

@@ -23,6 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             "queues=2"
         }
         Scheme::Brp | Scheme::BrpRdma => "queues=2",
+        Scheme::Srp => "sessions=2",
         Scheme::Iscsi => {
             // Targets that prove themselves need not do so for discovery.
             match discover_targets(&url.service(), PATIENCE) {
@@ -42,7 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         Scheme::NvmeTcp | Scheme::Iscsi => {
             &["hdgst=off", "hdgst=on", "ddgst=on", "hdgst=on&ddgst=on"]
         }
-        Scheme::NvmeRdma => &["rdma=auto"],
+        Scheme::NvmeRdma | Scheme::Srp => &["rdma=auto"],
     };
     for digests in digests {
         let checked = check(&format!("{text}{separator}{digests}&{queues}").parse()?);

@@ -19,7 +19,7 @@ pub struct DeviceInfo {
     /// Namespace Globally Unique Identifier (NGUID); the logical unit's NAA designator, or the best
     /// designator that it has; the identifier of the volume in BRP.
     pub identifier: Vec<u8>,
-    /// The namespace's universally unique identifier, if it has one; `None` for iSCSI and BRP.
+    /// The namespace's universally unique identifier, if it has one; `None` for iSCSI, SRP and BRP.
     pub uuid: Option<[u8; 16]>,
     /// Whether writes that were answered are lost with the power of the other side, unless they are
     /// flushed or durable.
@@ -32,7 +32,7 @@ pub struct DeviceInfo {
     pub target: String,
     /// The address of the first connection.
     pub address: SocketAddr,
-    /// The controller's identifier (CNTLID) of the first connection; `None` for iSCSI and BRP.
+    /// The controller's identifier (CNTLID) of the first connection; `None` for iSCSI, SRP and BRP.
     pub controller_id: Option<u16>,
     /// Namespace identifier (NSID); LUN; unit.
     pub unit: u32,

@@ -6,7 +6,9 @@ use block::Geometry;
 
 use crate::attached::{Attached, DeviceInfo};
 use crate::device_state::DeviceState;
-use crate::{ConnectError, DeviceOptions, Queue, Scheme, Url, brp_sessions, iscsi_tcp, nvmf};
+use crate::{
+    ConnectError, DeviceOptions, Queue, Scheme, Url, brp_sessions, iscsi_tcp, nvmf, srp_channels,
+};
 
 /// The attachment to one namespace or logical unit: a thread that keeps it alive, and I/O queues.
 /// Dropping it ends the attachment: its queues lose their connection permanently, and a controller
@@ -21,7 +23,7 @@ pub struct Device {
 
 impl Device {
     /// Attaches to the namespace or logical unit that `url` names and opens its queues: connections
-    /// of an NVMe association, or sessions of iSCSI or BRP.
+    /// of an NVMe association, or sessions of iSCSI, SRP or BRP.
     pub fn connect(url: &Url, options: &DeviceOptions) -> Result<Self, ConnectError> {
         if url.target().is_none() {
             return Err(ConnectError::NoTarget {
@@ -33,6 +35,7 @@ impl Device {
             Scheme::NvmeTcp => nvmf::attach::<nvmf::Tcp>(url, options),
             Scheme::NvmeRdma => nvmf::attach::<nvmf::Rdma>(url, options),
             Scheme::Iscsi => iscsi_tcp::attach(url, options),
+            Scheme::Srp => srp_channels::attach(url, options),
             Scheme::Brp | Scheme::BrpRdma => brp_sessions::attach(url, options),
         }?;
         let Attached {

@@ -12,6 +12,7 @@ use iscsi::initiator::SessionError;
 use nvme::host::{DiscoveryError, RenewalError, SetupError, UpkeepError};
 use nvme::tcp::HostError;
 use nvme::wire::Status;
+use srp::initiator::{InitiatorError, LoginError as SrpLoginError};
 
 use crate::{Operation, Scheme, Slot};
 
@@ -192,7 +193,7 @@ pub enum ConnectError {
         /// Why.
         source: Box<RdmaError>,
     },
-    /// A session of iSCSI or BRP could not be made, or ended.
+    /// A session of iSCSI, SRP or BRP could not be made, or ended.
     #[error("{address}: {source}")]
     Session {
         /// Where to.
@@ -371,6 +372,12 @@ pub enum ConnectionError {
     /// BRP's login failed, its protocol was broken, or the target ended the connection.
     #[error(transparent)]
     Brp(#[from] BrpHostError),
+    /// SRP's login was granted on terms that cannot be used.
+    #[error(transparent)]
+    SrpLogin(#[from] SrpLoginError),
+    /// SRP's target broke the protocol.
+    #[error(transparent)]
+    Srp(#[from] InitiatorError),
     /// The handshake of TLS failed.
     #[error("{0}; check that this host's key is defined on the target (`ramport host show` there)")]
     Handshake(#[from] tls::EntryError),

@@ -7,7 +7,8 @@
 //! (keep-alive, reconnection with back-off).
 //!
 //! This crate knows sockets, names and time. It does not know the protocols (`nvme::host`,
-//! `nvme::tcp` and `nvme::rdma`, `scsi::host` and `iscsi::initiator`, `brp`) nor queue pairs
+//! `nvme::tcp` and `nvme::rdma`, `scsi::host` with `iscsi::initiator` and `srp::initiator`, `brp`)
+//! nor queue pairs
 //! (`fabric`).
 //!
 //! ```
@@ -36,11 +37,13 @@ mod queue_connection;
 mod random;
 mod rdma;
 mod request;
+mod scsi_sessions;
 mod secured;
 mod session_connection;
 mod session_supervisor;
 mod slots;
 mod socket;
+mod srp_channels;
 mod url;
 
 pub use attached::DeviceInfo;

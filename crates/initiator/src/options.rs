@@ -25,11 +25,12 @@ pub struct DeviceOptions {
     pub keep_alive: Duration,
     /// How long a command may be in flight before its connection counts as lost.
     pub command_timeout: Duration,
-    /// The part of an iSCSI session's identifier (ISID) that distinguishes this device from others
-    /// of the machine; random if absent. A later device with the same value and target replaces
-    /// what is left of this one's sessions: the target ends their commands before it accepts the
-    /// login (RFC 7143 §6.3.5).
-    pub iscsi_qualifier: Option<[u8; 3]>,
+    /// The part of an iSCSI session's identifier (ISID), or of an SRP initiator port, that
+    /// distinguishes this device from others of the machine; random if absent. A later device with
+    /// the same value and target replaces what is left of this one's sessions: the target ends
+    /// their commands before it accepts the login (RFC 7143 §6.3.5), or before it executes commands
+    /// of the new channel (SRP).
+    pub session_qualifier: Option<[u8; 3]>,
 }
 
 impl DeviceOptions {
@@ -48,7 +49,7 @@ impl Default for DeviceOptions {
             connect_timeout: Duration::from_secs(10),
             keep_alive: Duration::from_secs(15),
             command_timeout: Duration::from_secs(30),
-            iscsi_qualifier: None,
+            session_qualifier: None,
         }
     }
 }

@@ -19,7 +19,7 @@ use fabric::{Choice, FabricError, Hw, Soft, SoftOptions};
 pub(crate) use self::connection::{MessageHost, RdmaConnection};
 use self::locked_provider::{LockedProvider, Sharing};
 use self::provider::HostProvider;
-pub(crate) use self::queue_pair::{Established, PairShape, QueuePair, Reach, WorkContext};
+pub(crate) use self::queue_pair::{Established, PairShape, QueuePair, WorkContext};
 use self::route::Route;
 use crate::{ConnectError, DeviceOptions, RdmaError, Url};
 

@@ -1,19 +1,21 @@
 //! URLs:
 //! `nvme+tcp://host:port/subnqn?ns=1&hdgst=on&ddgst=on&queues=4&hostnqn=…&tls-psk-file=FILE&dhchap-secret-file=FILE`,
 //! `nvme+rdma://host:port/subnqn?ns=1&rdma=auto&local=192.0.2.9&queues=4&hostnqn=…`,
-//! `brp://host:port/nqn?unit=1&step=2&queues=4&hostnqn=…`,
-//! `brp+rdma://host:port/nqn?unit=1&rdma=auto&local=192.0.2.9` and
+//! `brp://host:port/nqn?unit=1&step=2&merge=adaptive&queues=4&hostnqn=…`,
+//! `brp+rdma://host:port/nqn?unit=1&rdma=auto&local=192.0.2.9`,
+//! `srp://host:port/iqn/lun?rdma=auto&local=192.0.2.9&sessions=4&initiator=0x…` and
 //! `iscsi://user%secret@host:port/iqn/lun?hdgst=on&ddgst=on&sessions=4&initiator=…&chap=FILE`.
 
 mod dhchap;
 mod scheme;
 mod tls;
 
-use brp::wire::Step;
+use brp::wire::{Features, Step};
 use fabric::Choice as RdmaChoice;
 use percent_encoding::{
     AsciiSet, NON_ALPHANUMERIC, PercentEncode, percent_decode_str, utf8_percent_encode,
 };
+use srp::wire::PortId;
 use std::{
     fmt,
     net::IpAddr,
@@ -48,6 +50,7 @@ pub struct Url {
     rdma: RdmaChoice,
     local: Option<IpAddr>,
     step: Step,
+    merge: Merge,
 }
 
 /// A secret, which nothing prints.
@@ -77,12 +80,22 @@ pub enum Switch {
     Off,
 }
 
+/// When a BRP target joins replies in step 3.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+enum Merge {
+    /// Under load.
+    #[default]
+    Adaptive,
+    /// Whatever the load.
+    Always,
+}
+
 /// What is wrong with a URL, and how to fix it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
     /// There is no `scheme://`.
     #[error(
-        "{text:?} has no scheme; write nvme+tcp://HOST[:PORT]/SUBNQN, nvme+rdma://HOST[:PORT]/SUBNQN, brp://HOST[:PORT]/NQN, brp+rdma://HOST[:PORT]/NQN or iscsi://HOST[:PORT]/IQN/LUN"
+        "{text:?} has no scheme; write nvme+tcp://HOST[:PORT]/SUBNQN, nvme+rdma://HOST[:PORT]/SUBNQN, brp://HOST[:PORT]/NQN, brp+rdma://HOST[:PORT]/NQN, srp://HOST[:PORT]/IQN/LUN or iscsi://HOST[:PORT]/IQN/LUN"
     )]
     NoScheme {
         /// The text.
@@ -90,7 +103,7 @@ pub enum UrlError {
     },
     /// A scheme that is not known.
     #[error(
-        "scheme {scheme:?} is not supported; use nvme+tcp://, nvme+rdma://, brp://, brp+rdma:// or iscsi://"
+        "scheme {scheme:?} is not supported; use nvme+tcp://, nvme+rdma://, brp://, brp+rdma://, srp:// or iscsi://"
     )]
     UnknownScheme {
         /// The scheme.
@@ -188,7 +201,7 @@ impl Url {
         self.unit
     }
 
-    /// The LUN; 0 if an `iscsi` URL has none.
+    /// The LUN; 0 if an `iscsi` or `srp` URL has none.
     pub fn lun(&self) -> u16 {
         self.unit as u16
     }
@@ -264,9 +277,12 @@ impl Url {
         self.local
     }
 
-    /// BRP's step, whose features the login asks for (`step=`).
-    pub fn step(&self) -> Step {
-        self.step
+    /// The features that BRP's login asks for (`step=`, `merge=`).
+    pub fn features(&self) -> Features {
+        match self.merge {
+            Merge::Adaptive => self.step.features(),
+            Merge::Always => self.step.features().or(Features::MERGE_ALWAYS),
+        }
     }
 
     /// The discovery service at the same host and port.
@@ -298,8 +314,10 @@ impl Url {
                 self.data_digest = switch("ddgst", value)?;
             }
             (Scheme::Brp | Scheme::BrpRdma, "step") => self.step = step(value)?,
-            (Scheme::NvmeRdma | Scheme::BrpRdma, "rdma") => self.rdma = rdma_choice(value)?,
-            (Scheme::NvmeRdma | Scheme::BrpRdma, "local") => self.local = Some(local(value)?),
+            (Scheme::Brp | Scheme::BrpRdma, "merge") => self.merge = merge(value)?,
+            (scheme, "rdma") if scheme.is_rdma() => self.rdma = rdma_choice(value)?,
+            (scheme, "local") if scheme.is_rdma() => self.local = Some(local(value)?),
+            (Scheme::Srp, "initiator") => self.own_name = Some(initiator_port(value)?),
             (scheme, option) if option == scheme.queues_option() => {
                 self.queues = Some(queues(scheme.queues_option(), value)?);
             }
@@ -327,7 +345,7 @@ impl Url {
 
     fn set_path(&mut self, path: &str) -> Result<(), UrlError> {
         let name = match (self.scheme, path.rsplit_once('/')) {
-            (Scheme::Iscsi, Some((name, lun))) => {
+            (scheme, Some((name, lun))) if scheme.has_luns() => {
                 self.unit = parse_lun(lun)?;
                 name
             }
@@ -392,6 +410,7 @@ impl FromStr for Url {
             rdma: RdmaChoice::default(),
             local: None,
             step: Step::Parallel,
+            merge: Merge::default(),
         };
         if let Some(user) = user {
             url.set_user(user)?;
@@ -422,7 +441,7 @@ impl fmt::Display for Url {
             match self.scheme {
                 Scheme::NvmeTcp | Scheme::NvmeRdma => options.push(format!("ns={}", self.unit)),
                 Scheme::Brp | Scheme::BrpRdma => options.push(format!("unit={}", self.unit)),
-                Scheme::Iscsi => write!(f, "/{}", self.unit)?,
+                Scheme::Iscsi | Scheme::Srp => write!(f, "/{}", self.unit)?,
             }
         }
         if self.header_digest == Switch::On {
@@ -433,6 +452,9 @@ impl fmt::Display for Url {
         }
         if self.step != Step::Parallel {
             options.push(format!("step={}", self.step.number()));
+        }
+        if self.merge == Merge::Always {
+            options.push("merge=always".to_owned());
         }
         if self.rdma != RdmaChoice::default() {
             options.push(format!("rdma={}", self.rdma));
@@ -551,6 +573,18 @@ fn step(value: &str) -> Result<Step, UrlError> {
     Ok(Step::ALL[number as usize - 1])
 }
 
+fn merge(value: &str) -> Result<Merge, UrlError> {
+    match value {
+        "adaptive" => Ok(Merge::Adaptive),
+        "always" => Ok(Merge::Always),
+        _ => Err(UrlError::OptionValue {
+            option: "merge",
+            value: value.to_owned(),
+            expected: "it is adaptive or always",
+        }),
+    }
+}
+
 fn rdma_choice(value: &str) -> Result<RdmaChoice, UrlError> {
     value.parse().map_err(|_| UrlError::OptionValue {
         option: "rdma",
@@ -565,6 +599,17 @@ fn local(value: &str) -> Result<IpAddr, UrlError> {
         value: value.to_owned(),
         expected: "it is an address of this machine, such as 192.0.2.9 or 2001:db8::9",
     })
+}
+
+/// A port identifier of SRP.
+fn initiator_port(value: &str) -> Result<String, UrlError> {
+    let port: Result<PortId, _> = value.parse();
+    let port = port.map_err(|_| UrlError::OptionValue {
+        option: "initiator",
+        value: value.to_owned(),
+        expected: "over SRP it is 0x and 32 hexadecimal digits",
+    })?;
+    Ok(port.to_string())
 }
 
 fn decode_name(text: &str) -> Result<String, UrlError> {
@@ -639,7 +684,9 @@ mod tests {
             "nvme+rdma://h/nqn.x:y?ns=3&rdma=soft&local=127.0.0.9&queues=2&hostnqn=nqn.x:z",
             "nvme+rdma://[::1]/rd0?local=::2",
             "brp://h/rd0?unit=3&step=1",
-            "brp+rdma://h/rd0?unit=3&step=3&rdma=soft&local=127.0.0.9&queues=2&hostnqn=nqn.x:z",
+            "srp://h/iqn.x:y/3?rdma=soft&local=127.0.0.9&sessions=2&initiator=0x0000000000000001505400fffe010203",
+            "srp://[::1]:5556/0xc12cd17a86ff5e0cbb7c8154549be133/0",
+            "brp+rdma://h/rd0?unit=3&step=3&merge=always&rdma=soft&local=127.0.0.9&queues=2&hostnqn=nqn.x:z",
             "nvme+tcp://h/rd0?dhchap-secret-file=a&dhchap-ctrl-secret-file=b%20c&dhchap-hash=sha384&dhchap-dhgroup=none&dhchap-interval=60",
             "nvme+tcp://h/rd0?tls-psk-file=a%20b",
             "nvme+tcp://h/rd0?tls-psk-file=a&tls-identity=0",
@@ -717,7 +764,14 @@ mod tests {
             ),
             ("nvme+tcp://h/rd0?rdma=soft", "known options: ns, hdgst"),
             ("brp://h/rd0?step=4", "1, 2 or 3"),
-            ("brp://h/rd0?rdma=soft", "known options: unit, step, queues"),
+            ("brp://h/rd0?merge=never", "adaptive or always"),
+            ("srp://h/iqn.x/y", "/IQN/LUN"),
+            ("srp://h/iqn.x/0?initiator=iqn.x", "32 hexadecimal digits"),
+            ("srp://h/iqn.x/0?hdgst=on", "known options: rdma, local"),
+            (
+                "brp://h/rd0?rdma=soft",
+                "known options: unit, step, merge, queues",
+            ),
             ("nvme+tcp://alice@h/rd0", "only iscsi://"),
             ("nvme+tcp://h/rd%2", "percent encoding"),
             ("nvme+tcp://h/rd%00", "percent encoding"),

@@ -8,4 +8,4 @@ mod host;
 pub mod wire;
 
 pub use controller::{Accepted, ControllerConfig, ControllerSession, SessionError};
-pub use host::{HostConfig, HostError, HostSession, HostWork, Reach};
+pub use host::{HostConfig, HostError, HostSession};

@@ -23,6 +23,7 @@ mod saves;
 mod share;
 mod shell;
 mod snapshots;
+mod study;
 mod target;
 mod top;
 mod values;
@@ -45,6 +46,7 @@ pub(crate) use saves::{
 pub(crate) use share::{ShareCreateArgs, ShareSetArgs, ShareVerb};
 pub(crate) use shell::ShellArgs;
 pub(crate) use snapshots::{CloneArgs, RollbackArgs, SnapshotArgs, SnapshotVerb};
+pub(crate) use study::{StudyBrpArgs, StudySeries, StudyVerb};
 pub(crate) use target::{AccessArgs, DetachArgs, TargetCreateArgs, TargetSetArgs, TargetVerb};
 pub(crate) use top::{Column, TopArgs, View};
 pub(crate) use values::{Attach, Cores, HostLuns, MemoryBudget};
@@ -236,6 +238,9 @@ pub(crate) enum DaemonVerb {
     /// Show memory: budget, use, and the cost of a connection and a volume
     #[command(after_help = examples::CAPACITY)]
     Capacity,
+    /// Compare ways to serve volumes, by series of measurements
+    #[command(subcommand, after_help = examples::STUDY)]
+    Study(StudyVerb),
     /// Watch what the daemon does: volumes, sessions, portals and threads
     #[command(after_help = examples::TOP)]
     Top(TopArgs),

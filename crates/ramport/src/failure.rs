@@ -1,5 +1,6 @@
 //! How the program ends after a failure.
 
+use std::fmt;
 use std::process::ExitCode;
 
 use control::{ClientError, ErrorBody, ErrorDetail};
@@ -37,6 +38,16 @@ impl Failure {
         };
         print(form, error);
         ExitCode::from(code)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Mistake(error) | Self::Broken(error) => f.write_str(&told(error)),
+            Self::Refused(error) => f.write_str(&error.message),
+            Self::ReaderGone => f.write_str("the reader has closed the output"),
+        }
     }
 }
 

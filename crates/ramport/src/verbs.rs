@@ -9,6 +9,7 @@ mod portal;
 mod referral;
 mod session;
 mod share;
+mod study;
 mod target;
 mod token;
 mod tree;
@@ -51,6 +52,7 @@ pub(crate) fn run(connection: &Connection, verb: DaemonVerb) -> Result<ExitCode,
         DaemonVerb::Apply(args) => return apply::run(&daemon, &args),
         DaemonVerb::Export(args) => export::run(&daemon, &args),
         DaemonVerb::Capacity => capacity(&daemon),
+        DaemonVerb::Study(verb) => return study::run(&daemon, &verb),
         DaemonVerb::Top(args) => top::run(daemon.client, daemon.form, &args),
     };
     done.map(|()| ExitCode::SUCCESS)
@@ -201,7 +203,7 @@ fn stop_on_interrupt(stop: &Stop) {
 /// Asks a discovery service; needs no daemon.
 pub(crate) fn discover(connection: &Connection, args: &DiscoverArgs) -> Result<(), Failure> {
     match args.url.scheme() {
-        Scheme::NvmeTcp | Scheme::NvmeRdma | Scheme::Brp | Scheme::BrpRdma => {
+        Scheme::NvmeTcp | Scheme::NvmeRdma | Scheme::Srp | Scheme::Brp | Scheme::BrpRdma => {
             discover_subsystems(connection, args)
         }
         Scheme::Iscsi => discover_targets(connection, args),

@@ -71,7 +71,7 @@ impl Settings {
     }
 
     /// The options of the path with this number.
-    pub(crate) fn device_options(&self, iscsi_qualifier: [u8; 3]) -> DeviceOptions {
+    pub(crate) fn device_options(&self, session_qualifier: [u8; 3]) -> DeviceOptions {
         DeviceOptions {
             queues: 1,
             depth: DEPTH,
@@ -82,7 +82,7 @@ impl Settings {
             keep_alive: self.path_timeout().min(KEEP_ALIVE_MAX),
             // The worker notices earlier.
             command_timeout: self.io_timeout,
-            iscsi_qualifier: Some(iscsi_qualifier),
+            session_qualifier: Some(session_qualifier),
         }
     }
 }

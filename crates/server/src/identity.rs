@@ -103,8 +103,7 @@ pub enum IdentityFault {
 /// The port identifier by which SRP initiators name a target: derived from its name alone, so that
 /// it stays when the target moves to another machine.
 pub fn srp_port(target: &TargetName) -> PortId {
-    let name = format!("srp:{target}");
-    PortId(Uuid::new_v5(&Uuid::NAMESPACE_URL, name.as_bytes()).into_bytes())
+    PortId::of_target(target.as_str())
 }
 
 impl VolumeIdentity {

@@ -10,12 +10,13 @@
 //! - [`Placement`] and [`SendList`] — *where* bytes to be sent are, so that they need not be
 //!   copied;
 //! - [`Leases`] — commands that wait for their volume;
-//! - [`Buffers`] — the memory of a host's own commands;
+//! - [`Buffers`] and [`HostWork`] — the memory of a host's own commands, and its queue pair;
 //! - [`Pace`] — how many bytes a session receives at a time.
 
 #![forbid(unsafe_code)]
 
 mod buffers;
+mod host_work;
 mod leases;
 mod message;
 mod send;
@@ -25,6 +26,7 @@ mod stream;
 pub mod testing;
 
 pub use buffers::{BufferRange, Buffers, SlotMemory};
+pub use host_work::{HostWork, Reach};
 pub use leases::{Admitted, Leases, Resumed};
 pub use message::{MessageSession, RemoteBuffer, RemoteKey, WorkList};
 pub use send::{Placement, Segment, SendList, SourceId};

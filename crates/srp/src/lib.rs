@@ -1,5 +1,5 @@
-//! The SCSI RDMA Protocol (SRP), the target's end: SCSI commands as messages of a queue pair, whose
-//! data the target moves by RDMA.
+//! The SCSI RDMA Protocol (SRP): SCSI commands as messages of a queue pair, whose data the target
+//! moves by RDMA.
 //!
 //! Read first: T10/1415-D (SRP revision 16a): request limit, data buffer descriptors, information
 //! units. Immediate data are of SRP-2. Initiators over the RDMA connection manager,
@@ -7,14 +7,17 @@
 //!
 //! - [`wire`] — information units as bytes, field by field;
 //! - [`target`] — a channel's tasks and their data;
-//! - [`Backend`] — what a channel needs from the program.
+//! - [`initiator`] — the other end of a channel, for our own hosts;
+//! - [`Backend`] — what a channel's target needs from the program.
 //!
-//! It stands between a runtime of queue pairs and the `scsi` device server. It must not know queue
-//! pairs, clocks, locks, threads and kinds of volumes.
+//! The target stands between a runtime of queue pairs and the `scsi` device server, the initiator
+//! between `scsi::host` and the queue pairs of crate `initiator`. Neither may know queue pairs,
+//! clocks, locks, threads and kinds of volumes.
 
 #![forbid(unsafe_code)]
 
 mod backend;
+pub mod initiator;
 pub mod target;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

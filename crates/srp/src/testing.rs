@@ -1,7 +1,9 @@
-//! A target in plain memory, and an initiator with memory of its own, for tests and fuzz targets.
+//! A target in plain memory, an initiator of any messages, and both ends of a channel, for tests
+//! and fuzz targets.
 
 pub mod fuzz;
 mod initiator;
+mod link;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,6 +14,7 @@ use scsi::{Device, Lun, LunMap, NexusId, NexusPorts, SanitizeWork, View};
 use session::SourceId;
 
 pub use initiator::{Answer, Form, SrpBed, command, login, management};
+pub use link::ChannelLink;
 
 use crate::backend::{Abort, Backend, Completed, Saved, Standing};
 

@@ -8,14 +8,15 @@ mod response;
 
 pub use command::{
     Command, CreditResponse, Data, Descriptor, Direction, IndirectTable, LogoutRequest,
-    ManagementRequest, Request, Tag, attribute, function, parse_command,
+    ManagementRequest, Request, Tag, attribute, data_format, function, parse_command,
 };
 pub use login::{
-    ChannelFlags, LOGIN_BYTES, Login, LoginReject, LoginResponse, PortId, RejectReason,
+    ChannelFlags, LOGIN_BYTES, Login, LoginReject, LoginResponse, NotAPortId, PortId, RejectReason,
+    format_bit,
 };
 pub use response::{CreditRequest, ManagementResult, ResponseHeader, TargetLogout};
 
-/// Type codes of information units that initiators send.
+/// Type codes of information units.
 pub mod opcode {
     /// SRP_LOGIN_REQ.
     pub const LOGIN_REQ: u8 = 0x00;
@@ -27,10 +28,14 @@ pub mod opcode {
     pub const I_LOGOUT: u8 = 0x03;
     /// SRP_CRED_RSP.
     pub const CRED_RSP: u8 = 0x41;
+    /// SRP_AER_RSP.
+    pub const AER_RSP: u8 = 0x42;
     /// SRP_T_LOGOUT.
     pub const T_LOGOUT: u8 = 0x80;
     /// SRP_CRED_REQ.
     pub const CRED_REQ: u8 = 0x81;
+    /// SRP_AER_REQ.
+    pub const AER_REQ: u8 = 0x82;
     /// SRP_LOGIN_RSP.
     pub const LOGIN_RSP: u8 = 0xC0;
     /// SRP_RSP.

@@ -10,7 +10,7 @@
 //! No queue pair, no clock: the owner posts what [`HostSession::poll_transmit`] requests through
 //! [`HostWork`], and hands in the messages that come.
 
-use session::{BufferRange, RemoteBuffer, RemoteKey};
+use session::{BufferRange, Reach, RemoteKey};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::host::{
@@ -32,28 +32,8 @@ pub struct HostSession {
     send_max_bytes: u32,
 }
 
-/// Which way the target may move data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
-    /// It reads the buffer (RDMA READ).
-    Read,
-    /// It writes the buffer (RDMA WRITE).
-    Write,
-}
-
 /// What a session asks of its queue pair and of the memory behind it.
-pub trait HostWork {
-    /// Opens a range of the buffers to the target; `None` if that is not possible now.
-    fn open(&mut self, range: BufferRange, reach: Reach) -> Option<RemoteBuffer>;
-
-    /// Invalidates a key. When this returns, the range cannot be accessed any more.
-    fn close(&mut self, key: RemoteKey);
-
-    /// Posts a message: a copy of `head` and of the bytes of `data`. Returns whether there was
-    /// room. A message may have to be retransmitted after its command was answered, so it does not
-    /// refer to the buffers.
-    fn send(&mut self, head: &[u8], data: Option<BufferRange>) -> bool;
-
+pub trait HostWork: session::HostWork {
     /// Copies data that came inside a message to a range of the same length.
     fn put(&mut self, range: BufferRange, data: &[u8]);
 }
@@ -239,7 +219,7 @@ impl HostSession {
                 return is_posted && self.activate(tag, None);
             }
         };
-        let Some(open) = work.open(range, reach) else {
+        let Some(open) = work.open(tag, range, reach) else {
             return false;
         };
         command.descriptors.set(1);

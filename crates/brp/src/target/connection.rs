@@ -52,7 +52,7 @@ pub struct TargetConfig {
 impl Default for TargetConfig {
     fn default() -> Self {
         Self {
-            features: Step::Merge.features(),
+            features: Step::Merge.features().or(Features::MERGE_ALWAYS),
             merge: Merge::Adaptive,
             tags_max: 256,
             transfer_max_bytes: 1 << 20,
@@ -348,7 +348,12 @@ impl Connection {
         };
         let (session, tags) = (record.session(), record.tags());
         let connection = backend.connection();
-        let merge = self.config.merge;
+        // BRP-38.
+        let merge = if features.contains(Features::MERGE_ALWAYS) {
+            Merge::Always
+        } else {
+            self.config.merge
+        };
         self.commands = Commands::new(now, record, connection, features, merge, limits);
         let keep_alive_ms = login.keep_alive_ms.get();
         self.silence_max =

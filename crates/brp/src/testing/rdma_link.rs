@@ -1,83 +1,20 @@
 //! Both ends of a connection over RDMA: messages and requests in flight, and the host's memory.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
 use block::{Completion, Volume};
-use session::testing::{PostedWork, Work};
-use session::{BufferRange, Buffers, MessageSession, RemoteBuffer, RemoteKey, Session};
+use session::testing::{HostMemory, PostedWork, Work};
+use session::{BufferRange, Buffers, MessageSession, Reach, RemoteKey, Session};
 use zerocopy::IntoBytes;
 
 use super::link::{Link, Setup};
 use super::{TestBackend, TestTarget};
 use crate::host::{HostCommand, NoRoom, Outcome, Resumption, Terms};
-use crate::rdma::{HostSession, HostWork, Reach, TargetSession};
-
-/// The host's queue pair, and its memory with the keys to it.
-pub struct HostMemory {
-    /// The buffers of its commands.
-    pub buffers: Buffers,
-    keys: BTreeMap<u32, (BufferRange, Reach)>,
-    next_key: u32,
-    sent: VecDeque<Vec<u8>>,
-    sent_max: usize,
-    message_max_bytes: usize,
-}
-
-impl HostMemory {
-    /// Addresses of a slot begin here, times one more than its number.
-    const SLOT_ADDRESS: u64 = 1 << 32;
-
-    fn address(range: BufferRange) -> u64 {
-        Self::SLOT_ADDRESS * (1 + u64::from(range.slot)) + u64::from(range.offset)
-    }
-
-    /// The bytes that an RDMA request may reach.
-    ///
-    /// # Panics
-    /// If the key is not valid, or for other bytes or the other direction.
-    fn reach(&self, remote: RemoteBuffer, reach: Reach) -> BufferRange {
-        let &(range, allowed) = self.keys.get(&remote.key.0).expect("a valid key");
-        assert_eq!(allowed, reach, "the direction that was opened");
-        let offset = remote.address.checked_sub(Self::address(range));
-        let offset = u32::try_from(offset.expect("inside")).expect("inside");
-        assert!(offset + remote.len_bytes <= range.len_bytes, "inside");
-        BufferRange {
-            slot: range.slot,
-            offset: range.offset + offset,
-            len_bytes: remote.len_bytes,
-        }
-    }
-}
+use crate::rdma::{HostSession, HostWork, TargetSession};
 
 impl HostWork for HostMemory {
-    fn open(&mut self, range: BufferRange, reach: Reach) -> Option<RemoteBuffer> {
-        self.next_key += 1;
-        self.keys.insert(self.next_key, (range, reach));
-        Some(RemoteBuffer {
-            address: Self::address(range),
-            key: RemoteKey(self.next_key),
-            len_bytes: range.len_bytes,
-        })
-    }
-
-    fn close(&mut self, key: RemoteKey) {
-        let closed = self.keys.remove(&key.0);
-        assert!(closed.is_some(), "a key is invalidated once");
-    }
-
-    fn send(&mut self, head: &[u8], data: Option<BufferRange>) -> bool {
-        if self.sent.len() >= self.sent_max {
-            return false;
-        }
-        let data = data.map_or(&[][..], |range| self.buffers.range(range));
-        let message = [head, data].concat();
-        assert!(message.len() <= self.message_max_bytes, "it fits a receive");
-        self.sent.push_back(message);
-        true
-    }
-
     fn put(&mut self, range: BufferRange, data: &[u8]) {
         self.buffers.range_mut(range).copy_from_slice(data);
     }
@@ -140,7 +77,7 @@ impl RdmaLink {
                 invalidate,
             }) => {
                 if let Some(key) = invalidate {
-                    self.memory.close(key);
+                    session::HostWork::close(&mut self.memory, key);
                 }
                 self.to_host.push_back((message, invalidate));
             }
@@ -208,14 +145,11 @@ impl Link for RdmaLink {
             HostSession::new(setup.login, resumption, reply, u32::MAX).expect("a valid reply");
         Self {
             host,
-            memory: HostMemory {
-                buffers: Buffers::new(setup.login.tags.get(), setup.slot_bytes),
-                keys: BTreeMap::new(),
-                next_key: 0,
-                sent: VecDeque::new(),
-                sent_max: Self::DEPTH,
-                message_max_bytes: accepted.receive_len_bytes as usize,
-            },
+            memory: HostMemory::new(
+                Buffers::new(setup.login.tags.get(), setup.slot_bytes),
+                Self::DEPTH,
+                accepted.receive_len_bytes as usize,
+            ),
             done: Vec::new(),
             target: accepted.session,
             backend: TestBackend::new(target),
@@ -265,10 +199,7 @@ impl Link for RdmaLink {
             self.advance(now, 1);
         }
         let in_flight = usize::from(self.host.in_flight());
-        assert!(
-            self.memory.keys.len() <= in_flight,
-            "keys end with commands"
-        );
+        assert!(self.memory.keys() <= in_flight, "keys end with commands");
     }
 
     fn complete(&mut self, now: Instant, completion: Completion) {
@@ -284,11 +215,10 @@ impl Link for RdmaLink {
         // A key that the target has invalidated is no more, even if its reply was lost.
         let lost: Vec<RemoteKey> = self.to_host.drain(..).filter_map(|(_, key)| key).collect();
         for key in lost {
-            let nothing = (BufferRange::first(0, 0), Reach::Read);
-            self.memory.keys.insert(key.0, nothing);
+            self.memory.forget_invalidation(key);
         }
         self.host.handle_close(&mut self.memory);
-        assert!(self.memory.keys.is_empty(), "keys end with the connection");
+        assert_eq!(self.memory.keys(), 0, "keys end with the connection");
         resumption
     }
 }

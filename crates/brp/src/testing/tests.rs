@@ -12,7 +12,7 @@ use session::BufferRange;
 use super::{Link, RdmaLink, Setup, TcpLink, TestTarget};
 use crate::host::{self, HostCommand, Resumption};
 use crate::target::{Merge, TargetConfig};
-use crate::wire::{Login, Operation, Status, Step as ProtocolStep};
+use crate::wire::{Features, Login, Operation, Status, Step as ProtocolStep};
 
 const BLOCKS: u64 = 256;
 const TAGS: u16 = 12;
@@ -410,4 +410,28 @@ fn a_burst_is_answered_by_few_messages_only_with_step_3() {
         always <= 6,
         "3 replies with 512 bytes fit into a message: {always}"
     );
+}
+
+/// BRP-38: a reply without others waits if the host asks for that.
+#[test]
+fn a_single_reply_waits_where_the_host_asks_for_merge_always() {
+    let answered_at_once = |more: Features| {
+        let now = Instant::now();
+        let volume: Arc<dyn Volume> = Arc::new(VecVolume::new(BlockSize::B512, BLOCKS));
+        let target = TestTarget::new(Arc::clone(&volume));
+        let mut setup = setup(ProtocolStep::Merge, Merge::Adaptive);
+        let features = ProtocolStep::Merge.features().or(more);
+        setup.login.features.set(features.0);
+        let mut link = RdmaLink::connect(now, &target, volume, &setup, None);
+        link.settle(now, 0);
+        let read = host::read(extent(0, 1), BufferRange::first(0, 512));
+        link.submit(0, &read).expect("credits");
+        link.settle(now, 0);
+        let answered = link.done.len();
+        link.settle(now + Merge::WAIT, 0);
+        assert_eq!(link.done.len(), 1);
+        answered == 1
+    };
+    assert!(answered_at_once(Features::default()));
+    assert!(!answered_at_once(Features::MERGE_ALWAYS));
 }

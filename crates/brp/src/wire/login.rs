@@ -54,6 +54,14 @@ impl Features {
     pub const ANY_ORDER: Self = Self(1);
     /// Several replies in one message (step 3).
     pub const MERGE: Self = Self(1 << 1);
+    /// With [`MERGE`](Self::MERGE): the target keeps each reply for others, whatever the load.
+    pub const MERGE_ALWAYS: Self = Self(1 << 4);
+
+    /// The features of one or both.
+    #[must_use]
+    pub const fn or(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
 
     /// The features of both.
     #[must_use]
@@ -93,7 +101,7 @@ impl Step {
         match self {
             Self::InOrder => Features(0),
             Self::Parallel => Features::ANY_ORDER,
-            Self::Merge => Features(Features::ANY_ORDER.0 | Features::MERGE.0),
+            Self::Merge => Features::ANY_ORDER.or(Features::MERGE),
         }
     }
 }

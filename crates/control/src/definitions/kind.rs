@@ -43,8 +43,8 @@ struct Fields {
     #[schema(value_type = String, default = "thin", example = "thick")]
     provisioning: Option<Text<Provision>>,
     /// For `remote`: URLs of the disk, as `ramport bench` takes them: `nvme+tcp`, `nvme+rdma`,
-    /// `brp`, `brp+rdma` or `iscsi`. Several are paths to one disk, of which one is used at a time.
-    /// CHAP secrets stand in a file that the URL names: `chap=/absolute/path`.
+    /// `brp`, `brp+rdma`, `srp` or `iscsi`. Several are paths to one disk, of which one is used at
+    /// a time. CHAP secrets stand in a file that the URL names: `chap=/absolute/path`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = json!(null))]
     urls: Option<Vec<String>>,

@@ -3,11 +3,11 @@
 use brp::host::{Common, HostCommand, HostError, NoRoom, Outcome};
 use brp::wire::Status;
 use brp::{rdma, tcp};
-use session::{BufferRange, Buffers, RemoteBuffer, RemoteKey, SendList};
+use session::{BufferRange, Buffers, RemoteKey, SendList};
 
 use crate::ConnectionError;
 use crate::connection::{Connection, Core};
-use crate::rdma::{MessageHost, RdmaConnection, Reach, WorkContext};
+use crate::rdma::{MessageHost, RdmaConnection, WorkContext};
 use crate::session_connection::SessionConnection;
 
 /// A connection of a session.
@@ -87,23 +87,6 @@ impl MessageHost for rdma::HostSession {
 }
 
 impl rdma::HostWork for WorkContext<'_> {
-    fn open(&mut self, range: BufferRange, reach: rdma::Reach) -> Option<RemoteBuffer> {
-        let reach = match reach {
-            rdma::Reach::Read => Reach::Read,
-            rdma::Reach::Write => Reach::Write,
-        };
-        // A slot's command has the slot's tag.
-        self.open_range(range.slot, range, reach)
-    }
-
-    fn close(&mut self, key: RemoteKey) {
-        self.invalidate(key);
-    }
-
-    fn send(&mut self, head: &[u8], data: Option<BufferRange>) -> bool {
-        self.send_message(head, data)
-    }
-
     fn put(&mut self, range: BufferRange, data: &[u8]) {
         self.put_data(range, data);
     }

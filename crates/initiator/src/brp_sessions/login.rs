@@ -72,7 +72,7 @@ impl Plan {
             max_bytes: NAME_BYTES_MAX,
         })?;
         login.tags.set(options.depth.min(TAGS_MAX));
-        login.features.set(url.step().features().0);
+        login.features.set(url.features().0);
         login.keep_alive_ms.set(ms(options.keep_alive));
         login.hold_ms.set(ms(HOLD));
         let transfer_bytes = options.buffer_bytes.max(TRANSFER_MIN_BYTES);

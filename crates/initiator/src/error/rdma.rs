@@ -4,7 +4,8 @@ use std::{fmt, io, net::IpAddr};
 
 use fabric::verbs::{QpFailure, RejReason};
 use fabric::{FabricError, HwError};
-use nvme::rdma::wire::RejectStatus;
+use nvme::rdma::wire::{ConnectReject, RejectStatus};
+use srp::wire::{LoginReject, RejectReason};
 
 /// Why a connection over RDMA could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -59,7 +60,9 @@ impl RdmaError {
             | Self::Bind { .. }
             | Self::NoLoopback
             | Self::Unreachable => true,
-            Self::Rejected(rejection) => rejection.reason == RejReason::INVALID_SERVICE_ID,
+            Self::Rejected(rejection) => {
+                rejection.reason == RejReason::INVALID_SERVICE_ID || rejection.is_unknown_target()
+            }
             Self::Fabric(_) | Self::Reply { .. } | Self::Failed(_) => false,
         }
     }
@@ -69,17 +72,51 @@ impl RdmaError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rejection {
     pub(crate) reason: RejReason,
-    /// NVMe's own reason (STS).
-    pub(crate) status: Option<u16>,
+    /// The protocol's own reason.
+    pub(crate) why: Option<RejectionCode>,
+}
+
+/// A protocol's own reason for rejecting a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RejectionCode {
+    /// NVMe/RDMA's (STS).
+    Nvme(u16),
+    /// SRP's (REASON of SRP_LOGIN_REJ).
+    Srp(u32),
+}
+
+impl Rejection {
+    /// What a rejected request was answered with.
+    pub(crate) fn new(reason: RejReason, private_data: &[u8]) -> Self {
+        let nvme = || {
+            let reject = ConnectReject::parse(private_data)?;
+            Some(RejectionCode::Nvme(reject.status.get()))
+        };
+        let srp = || {
+            let reject = LoginReject::parse(private_data)?;
+            Some(RejectionCode::Srp(reject.reason.get()))
+        };
+        let is_own = reason == RejReason::CONSUMER;
+        Self {
+            reason,
+            why: is_own.then(|| srp().or_else(nvme)).flatten(),
+        }
+    }
+
+    /// Whether SRP's login named a target port that does not exist or is not for this initiator.
+    fn is_unknown_target(self) -> bool {
+        self.why == Some(RejectionCode::Srp(RejectReason::Association as u32))
+    }
 }
 
 impl fmt::Display for Rejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.reason, self.status) {
+        match (self.reason, self.why) {
             (RejReason::INVALID_SERVICE_ID, _) => f.write_str(
                 "no RDMA portal listens at this port; `ramport portal ls` on the target lists its portals",
             ),
-            (RejReason::CONSUMER, Some(status)) => match RejectStatus::from_wire(status) {
+            (_, Some(RejectionCode::Srp(code))) => f.write_str(&login_rejected(code)),
+            (_, Some(RejectionCode::Nvme(status))) => match RejectStatus::from_wire(status) {
                 Some(known) => write!(f, "{known}"),
                 None => write!(f, "NVMe status {status:#x}"),
             },
@@ -90,6 +127,22 @@ impl fmt::Display for Rejection {
             (reason, _) => write!(f, "reason {}", reason.0),
         }
     }
+}
+
+/// A reason of SRP_LOGIN_REJ, with how to fix it.
+fn login_rejected(code: u32) -> String {
+    let text = match RejectReason::from_code(code) {
+        None | Some(RejectReason::Unspecified) => return format!("SRP reason {code:#010x}"),
+        Some(RejectReason::Resources) => "it has no resources for another channel",
+        Some(RejectReason::RequestLength) => "it takes no messages as long as this initiator's",
+        Some(RejectReason::Association) => {
+            "no target of this portal has that name, or the initiator may not use it over SRP; \
+             allow its port identifier there (ramport session ls shows those of others), or set initiator="
+        }
+        Some(RejectReason::Formats) => "it does not support direct data buffer descriptors",
+        Some(RejectReason::Channels) => "the nexus has as many channels as it may have",
+    };
+    text.to_owned()
 }
 
 /// How to fix an address that cannot be used.

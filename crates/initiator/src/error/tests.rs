@@ -12,7 +12,9 @@ use nvme::host::{Phase, RenewalError};
 use nvme::rdma::wire::RejectStatus;
 use nvme::wire::auth::FailureReason;
 use nvme::wire::{Nsid, StatusCode};
+use srp::wire::RejectReason;
 
+use super::rdma::RejectionCode;
 use super::*;
 use crate::request::CommandError;
 use crate::url::{Url, UrlError};
@@ -172,6 +174,8 @@ fn messages_of_lost_connections() {
         ConnectionError::Brp(_) => [brp::host::HostError::Login(brp::host::LoginError::Rejected(
             brp::wire::LoginStatus::Denied,
         )).into()],
+        ConnectionError::SrpLogin(_) => [srp::initiator::LoginError::RequestLimit(-1).into()],
+        ConnectionError::Srp(_) => [srp::initiator::InitiatorError::Opcode(0x05).into()],
         ConnectionError::Handshake(_) => [tls::EntryError::Handshake("unexpected message".into()).into()],
         ConnectionError::Record(_) => [tls::RecordError::Alert(40).into()],
         ConnectionError::Silent { .. } => [silent()],
@@ -191,7 +195,9 @@ fn messages_of_connections_over_rdma_that_are_not_made() {
         local: local(),
         source: os(kind),
     };
-    let rejected = |reason, status| RdmaError::Rejected(Rejection { reason, status });
+    let rejected = |reason, why| RdmaError::Rejected(Rejection { reason, why });
+    let nvme = |status| Some(RejectionCode::Nvme(status));
+    let srp = |reason| rejected(RejReason::CONSUMER, Some(RejectionCode::Srp(reason)));
     let errors = every_variant!(RdmaError {
         RdmaError::NoAdapter(_) => [RdmaError::NoAdapter(HwError::NoSuchAddress(local()))],
         RdmaError::NoRoute(_) => [RdmaError::NoRoute(os(io::ErrorKind::NetworkUnreachable))],
@@ -204,8 +210,15 @@ fn messages_of_connections_over_rdma_that_are_not_made() {
         RdmaError::Fabric(_) => [FabricError::NotAllocated.into()],
         RdmaError::Rejected(_) => [
             rejected(RejReason::INVALID_SERVICE_ID, None),
-            rejected(RejReason::CONSUMER, Some(RejectStatus::NoResources as u16)),
-            rejected(RejReason::CONSUMER, Some(999)),
+            rejected(RejReason::CONSUMER, nvme(RejectStatus::NoResources as u16)),
+            rejected(RejReason::CONSUMER, nvme(999)),
+            srp(RejectReason::Association as u32),
+            srp(RejectReason::Resources as u32),
+            srp(RejectReason::RequestLength as u32),
+            srp(RejectReason::Formats as u32),
+            srp(RejectReason::Channels as u32),
+            srp(RejectReason::Unspecified as u32),
+            srp(9),
             rejected(RejReason::NO_RESOURCES, None),
             rejected(RejReason::INVALID_MTU, None),
             rejected(RejReason::STALE_CONNECTION, None),

@@ -6,6 +6,7 @@ use iscsi::initiator::{DiscoveredTarget, Event, PortalAddress};
 use session::Buffers;
 
 use super::login::Plan;
+use crate::scsi_sessions::ScsiPlan as _;
 use crate::session_connection::wait_until;
 use crate::{ConnectError, DeviceOptions, Scheme, Url};
 

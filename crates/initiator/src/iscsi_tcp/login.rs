@@ -1,21 +1,16 @@
 //! Creating a session: connecting, login, set-up of the logical unit.
 
-use std::{fs, net::SocketAddr, thread, time::Duration};
+use std::{fs, net::SocketAddr};
 
 use iscsi::Digest;
 use iscsi::initiator::{Event, LoginError, PortalAddress, Session, SessionConfig, SessionError};
-use scsi::Lun;
-use scsi::host::{Command, Outcome, Setup, SetupStep, UnitFacts};
 use session::Buffers;
 
 use super::credentials::Secrets;
-use super::queue_connection::IscsiQueueConnection;
 use crate::connection::{Connection, Sizes};
-use crate::device_state::DeviceState;
-use crate::queue_connection::QueueConnection;
-use crate::session_connection::{wait_outcome, wait_until};
-use crate::session_supervisor::SessionPlan;
-use crate::{Backoff, ConnectError, ConnectionError, DeviceOptions, Switch, Url, random, socket};
+use crate::scsi_sessions::{OWN_KEYS, ScsiPlan};
+use crate::session_connection::wait_until;
+use crate::{ConnectError, ConnectionError, DeviceOptions, Switch, Url, random, socket};
 
 /// What to attach to, and how.
 #[derive(Clone, Debug)]
@@ -24,52 +19,6 @@ pub(crate) struct Plan {
     pub(crate) options: DeviceOptions,
     /// The template of each session's configuration.
     config: SessionConfig,
-}
-
-/// A session whose logical unit is ready.
-#[derive(Debug)]
-pub(crate) struct Attached {
-    pub(crate) address: SocketAddr,
-    pub(crate) connection: Connection<Session>,
-    pub(crate) facts: UnitFacts,
-}
-
-/// How sessions with the unit that was attached first are made again.
-#[derive(Debug)]
-pub(crate) struct Restored {
-    pub(crate) plan: Plan,
-    pub(crate) facts: UnitFacts,
-}
-
-impl SessionPlan for Restored {
-    fn backoff(&self) -> Backoff {
-        self.plan.options.backoff
-    }
-
-    fn restore(
-        &self,
-        index: u16,
-        shared: &DeviceState,
-    ) -> Result<Box<dyn QueueConnection>, ConnectError> {
-        let attached = self.plan.attach(index)?;
-        let (before, now) = (&self.facts, &attached.facts);
-        let block_size = |facts: &UnitFacts| facts.geometry.map(|it| it.block_size);
-        let is_same = before.designator == now.designator
-            && before.serial == now.serial
-            && block_size(before) == block_size(now);
-        if !is_same {
-            return Err(ConnectError::ReplacedUnit {
-                address: attached.address,
-                lun: self.plan.lun(),
-            });
-        }
-        if let Some(geometry) = now.geometry {
-            shared.set_blocks(geometry.blocks);
-        }
-        let (lun, depth) = (self.plan.lun(), self.plan.options.depth);
-        let connection = IscsiQueueConnection::new(attached.connection, lun, depth);
-        Ok(Box::new(connection))
-    }
 }
 
 /// Redirections that are followed (RFC 7143 §11.13.5, status class 1).
@@ -90,7 +39,7 @@ impl Plan {
             Switch::Off => Digest::None,
         };
         let mut isid = [0; 6];
-        match options.iscsi_qualifier {
+        match options.session_qualifier {
             Some(qualifier) => isid[1..4].copy_from_slice(&qualifier),
             None => {
                 random::fill(&mut isid[1..4])
@@ -114,66 +63,8 @@ impl Plan {
                 challenge: [0; 17],
                 header_digest: digest(url.header_digest()),
                 data_digest: digest(url.data_digest()),
-                // One more, for the connection's own commands.
-                keys: options.depth + 1,
+                keys: options.depth + OWN_KEYS,
             },
-        })
-    }
-
-    pub(crate) fn lun(&self) -> Lun {
-        self.config.lun
-    }
-
-    /// Logs in the session with this number and sets its logical unit up.
-    pub(crate) fn attach(&self, index: u16) -> Result<Attached, ConnectError> {
-        let (address, mut connection) = self.log_in(index)?;
-        let lost = |source| ConnectError::Session { address, source };
-        let timeout = self.options.connect_timeout;
-        let mut buffers = Buffers::new(1, Setup::BUFFER_BYTES);
-        let mut setup = Setup::new(self.lun());
-        loop {
-            match setup.poll() {
-                SetupStep::Submit(command) => {
-                    let outcome =
-                        execute(&mut connection, &mut buffers, &command, timeout).map_err(lost)?;
-                    setup
-                        .handle_outcome(&outcome, buffers.slot(Setup::SLOT))
-                        .map_err(|source| ConnectError::Unit { address, source })?;
-                }
-                SetupStep::Wait { for_ms } => thread::sleep(Duration::from_millis(for_ms.into())),
-                SetupStep::Done => break,
-            }
-        }
-        Ok(Attached {
-            address,
-            connection,
-            facts: setup.facts().clone(),
-        })
-    }
-
-    /// Logs in at the first of the host's addresses that accepts the login, and follows
-    /// redirections.
-    pub(crate) fn log_in(
-        &self,
-        index: u16,
-    ) -> Result<(SocketAddr, Connection<Session>), ConnectError> {
-        let mut addresses = socket::resolve(self.url.host(), self.url.port())?;
-        for _ in 0..MOVES_MAX {
-            let mut failure = None;
-            for &address in &addresses {
-                match self.log_in_at(address, index) {
-                    Ok(connection) => return Ok((address, connection)),
-                    Err(error) => failure = failure.or(Some(error)),
-                }
-            }
-            let failure = failure.expect("a name that resolves has an address");
-            let Some(portal) = moved_to(&failure) else {
-                return Err(failure);
-            };
-            addresses = socket::resolve(&portal.host, portal.port)?;
-        }
-        Err(ConnectError::MovesOn {
-            host: self.url.host().to_owned(),
         })
     }
 
@@ -201,22 +92,39 @@ impl Plan {
     }
 }
 
-/// Submits a command and waits for its outcome.
-fn execute(
-    connection: &mut Connection<Session>,
-    buffers: &mut Buffers,
-    command: &Command,
-    timeout: Duration,
-) -> Result<Outcome, ConnectionError> {
-    // If the session has ended, waiting for the outcome reports why.
-    if connection
-        .session()
-        .submit(Setup::KEY, command, buffers)
-        .is_err()
-    {
-        return Err(ConnectionError::Closed);
+impl ScsiPlan for Plan {
+    type Connection = Connection<Session>;
+
+    fn url(&self) -> &Url {
+        &self.url
     }
-    wait_outcome(connection, buffers, timeout)
+
+    fn options(&self) -> &DeviceOptions {
+        &self.options
+    }
+
+    /// Logs in at the first of the host's addresses that accepts the login, and follows
+    /// redirections.
+    fn log_in(&self, index: u16) -> Result<(SocketAddr, Connection<Session>), ConnectError> {
+        let mut addresses = socket::resolve(self.url.host(), self.url.port())?;
+        for _ in 0..MOVES_MAX {
+            let mut failure = None;
+            for &address in &addresses {
+                match self.log_in_at(address, index) {
+                    Ok(connection) => return Ok((address, connection)),
+                    Err(error) => failure = failure.or(Some(error)),
+                }
+            }
+            let failure = failure.expect("a name that resolves has an address");
+            let Some(portal) = moved_to(&failure) else {
+                return Err(failure);
+            };
+            addresses = socket::resolve(&portal.host, portal.port)?;
+        }
+        Err(ConnectError::MovesOn {
+            host: self.url.host().to_owned(),
+        })
+    }
 }
 
 /// The portal that a login was redirected to.

@@ -49,10 +49,12 @@ pub fn discover(url: &Url, timeout: Duration) -> Result<Vec<DiscoveryRecord>, Co
     match url.scheme() {
         Scheme::NvmeTcp => discover_by::<Tcp>(url, timeout),
         Scheme::NvmeRdma => discover_by::<Rdma>(url, timeout),
-        scheme @ (Scheme::Iscsi | Scheme::Brp | Scheme::BrpRdma) => Err(ConnectError::Scheme {
-            scheme,
-            expected: "nvme+tcp:// or nvme+rdma://",
-        }),
+        scheme @ (Scheme::Iscsi | Scheme::Srp | Scheme::Brp | Scheme::BrpRdma) => {
+            Err(ConnectError::Scheme {
+                scheme,
+                expected: "nvme+tcp:// or nvme+rdma://",
+            })
+        }
     }
 }
 

@@ -4,16 +4,14 @@ use std::{net::SocketAddr, time::Duration};
 
 use nvme::host::{Command, CommandKey, ControllerFacts, NoRoom, Outcome};
 use nvme::rdma::wire::{ConnectReply, ConnectRequest};
-use nvme::rdma::{self, HostConfig, HostSession, HostWork};
+use nvme::rdma::{HostConfig, HostSession};
 use nvme::wire::Sqe;
 use nvme::wire::identify::sgls;
-use session::{BufferRange, Buffers, RemoteBuffer, RemoteKey};
+use session::{Buffers, RemoteKey};
 use zerocopy::IntoBytes as _;
 
 use super::transport::{NvmeConnection, QueueShape, Transport};
-use crate::rdma::{
-    Established, MessageHost, PairShape, Providers, RdmaConnection, Reach, WorkContext,
-};
+use crate::rdma::{Established, MessageHost, PairShape, Providers, RdmaConnection, WorkContext};
 use crate::{ConnectError, ConnectionError, DeviceOptions, RdmaError, Url};
 
 /// NVMe/RDMA.
@@ -128,29 +126,6 @@ impl MessageHost for HostSession {
 
     fn is_success(outcome: &Outcome) -> bool {
         outcome.status.is_success()
-    }
-}
-
-impl HostWork for WorkContext<'_> {
-    fn open(
-        &mut self,
-        key: CommandKey,
-        range: BufferRange,
-        reach: rdma::Reach,
-    ) -> Option<RemoteBuffer> {
-        let reach = match reach {
-            rdma::Reach::Read => Reach::Read,
-            rdma::Reach::Write => Reach::Write,
-        };
-        self.open_range(key.0, range, reach)
-    }
-
-    fn close(&mut self, key: RemoteKey) {
-        self.invalidate(key);
-    }
-
-    fn send(&mut self, _: CommandKey, sqe: &Sqe, data: Option<BufferRange>) -> bool {
-        self.send_message(sqe.as_bytes(), data)
     }
 }
 

@@ -60,6 +60,8 @@ pub(crate) struct RdmaConnection<S: MessageHost> {
     message: Vec<u8>,
     outcomes: Vec<S::Outcome>,
     ended: Vec<S::Outcome>,
+    /// Whether something could not be posted for lack of room, which completions make.
+    lacks_room: bool,
 }
 
 impl<S: MessageHost> RdmaConnection<S> {
@@ -71,6 +73,7 @@ impl<S: MessageHost> RdmaConnection<S> {
             session,
             outcomes: Vec::with_capacity(keys.into()),
             ended: Vec::new(),
+            lacks_room: false,
         }
     }
 
@@ -97,6 +100,7 @@ impl<S: MessageHost> RdmaConnection<S> {
                 provider: state.provider.as_mut(),
                 buffers,
             });
+            self.lacks_room = self.session.wants_transmit();
         }
     }
 
@@ -215,6 +219,10 @@ where
     }
 
     fn wait_input(&self, also: Option<BorrowedFd<'_>>, timeout: Duration) -> io::Result<()> {
+        // A command may have been submitted after the last turn, since the peer allowed it.
+        if self.session.wants_transmit() && !self.lacks_room {
+            return Ok(());
+        }
         let QueuePair {
             provider,
             resources,

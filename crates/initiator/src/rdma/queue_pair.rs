@@ -10,12 +10,11 @@ use std::{
 use block::ByteRange;
 use fabric::verbs::{
     Access, Data, Event, Gather, Inline, MemoryId, MemoryRange, PathMtu, PostError,
-    ProtectionDomain, QpConfig, Qpn, RecvRequest, Region, RejReason, Rkey, SendOp, SendRequest,
-    Signal, WorkId,
+    ProtectionDomain, QpConfig, Qpn, RecvRequest, Region, Rkey, SendOp, SendRequest, Signal,
+    WorkId,
 };
 use fabric::{ConnectTo, FabricError, Wait};
-use nvme::rdma::wire::ConnectReject;
-use session::{BufferRange, Buffers, RemoteBuffer, RemoteKey, SlotMemory};
+use session::{BufferRange, Buffers, HostWork, Reach, RemoteBuffer, RemoteKey, SlotMemory};
 
 use super::locked_provider::{LockedProvider, Notification, RdmaConnectionHandle};
 use super::provider::HostProvider;
@@ -52,15 +51,6 @@ pub(crate) struct Established {
     pub(crate) private_data: Vec<u8>,
     pub(crate) path_mtu: PathMtu,
     pub(crate) is_software: bool,
-}
-
-/// Which way a peer may move data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reach {
-    /// It reads the buffer (RDMA READ).
-    Read,
-    /// It writes the buffer (RDMA WRITE).
-    Write,
 }
 
 /// A queue pair's number, and the memory that its work uses.
@@ -435,15 +425,8 @@ fn take_back(
     }
 }
 
-impl WorkContext<'_> {
-    /// Opens the data of command `key`, a range of the queue's buffers, to the peer; `None` if that
-    /// is not possible now.
-    pub(crate) fn open_range(
-        &mut self,
-        key: u16,
-        range: BufferRange,
-        reach: Reach,
-    ) -> Option<RemoteBuffer> {
+impl HostWork for WorkContext<'_> {
+    fn open(&mut self, key: u16, range: BufferRange, reach: Reach) -> Option<RemoteBuffer> {
         let placement = self
             .resources
             .placement_of(self.provider, key, range, self.buffers)?;
@@ -470,19 +453,11 @@ impl WorkContext<'_> {
         })
     }
 
-    /// Invalidates a key. When this returns, its range cannot be accessed any more.
-    pub(crate) fn invalidate(&mut self, key: RemoteKey) {
+    fn close(&mut self, key: RemoteKey) {
         self.provider.invalidate(Rkey(key.0));
     }
 
-    /// Copies data that came inside a message to a range of the queue's buffers.
-    pub(crate) fn put_data(&mut self, range: BufferRange, data: &[u8]) {
-        self.buffers.range_mut(range).copy_from_slice(data);
-    }
-
-    /// Posts a message: a copy of `head` and of the bytes of `data`. Returns whether there was
-    /// room.
-    pub(crate) fn send_message(&mut self, head: &[u8], data: Option<BufferRange>) -> bool {
+    fn send(&mut self, head: &[u8], data: Option<BufferRange>) -> bool {
         let (id, data) = if let Some(inline) = Inline::new(head).filter(|_| data.is_none()) {
             (0, Some(Data::Inline(inline)))
         } else {
@@ -511,6 +486,13 @@ impl WorkContext<'_> {
             self.resources.free.pop();
         }
         is_posted
+    }
+}
+
+impl WorkContext<'_> {
+    /// Copies data that came inside a message to a range of the queue's buffers.
+    pub(crate) fn put_data(&mut self, range: BufferRange, data: &[u8]) {
+        self.buffers.range_mut(range).copy_from_slice(data);
     }
 
     /// Copies a message to the memory of message `index`.
@@ -563,17 +545,7 @@ fn on_connecting(event: &Event) -> Result<Option<Established>, RdmaError> {
             reason,
             private_data,
             ..
-        } => {
-            // Of our protocols, NVMe alone gives a status.
-            let said = ConnectReject::parse(private_data);
-            let status = said
-                .filter(|_| *reason == RejReason::CONSUMER)
-                .map(|said| said.status.get());
-            Err(RdmaError::Rejected(Rejection {
-                reason: *reason,
-                status,
-            }))
-        }
+        } => Err(RdmaError::Rejected(Rejection::new(*reason, private_data))),
         Event::Unreachable { .. } => Err(RdmaError::Unreachable),
         Event::QpFailed { failure, .. } => Err(RdmaError::Failed(*failure)),
         _ => Ok(None),

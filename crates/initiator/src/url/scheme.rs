@@ -11,6 +11,8 @@ pub enum Scheme {
     NvmeRdma,
     /// `iscsi`: iSCSI over TCP.
     Iscsi,
+    /// `srp`: the SCSI RDMA Protocol.
+    Srp,
     /// `brp`: the Block RDMA Protocol over TCP.
     Brp,
     /// `brp+rdma`: the same over RDMA.
@@ -19,10 +21,11 @@ pub enum Scheme {
 
 impl Scheme {
     /// Every scheme.
-    pub(super) const ALL: [Self; 5] = [
+    pub(super) const ALL: [Self; 6] = [
         Self::NvmeTcp,
         Self::NvmeRdma,
         Self::Iscsi,
+        Self::Srp,
         Self::Brp,
         Self::BrpRdma,
     ];
@@ -32,6 +35,7 @@ impl Scheme {
         match self {
             Self::NvmeTcp | Self::NvmeRdma => 4420,
             Self::Iscsi => 3260,
+            Self::Srp => 5555,
             Self::Brp | Self::BrpRdma => 4424,
         }
     }
@@ -41,6 +45,7 @@ impl Scheme {
             Self::NvmeTcp => "nvme+tcp",
             Self::NvmeRdma => "nvme+rdma",
             Self::Iscsi => "iscsi",
+            Self::Srp => "srp",
             Self::Brp => "brp",
             Self::BrpRdma => "brp+rdma",
         }
@@ -49,7 +54,7 @@ impl Scheme {
     /// The option for the number of connections that carry commands.
     pub(super) fn queues_option(self) -> &'static str {
         match self {
-            Self::Iscsi => "sessions",
+            Self::Iscsi | Self::Srp => "sessions",
             _ => "queues",
         }
     }
@@ -57,7 +62,7 @@ impl Scheme {
     /// The option for the host's own name.
     pub(super) fn own_name_option(self) -> &'static str {
         match self {
-            Self::Iscsi => "initiator",
+            Self::Iscsi | Self::Srp => "initiator",
             _ => "hostnqn",
         }
     }
@@ -66,7 +71,7 @@ impl Scheme {
     pub(super) fn default_unit(self) -> u32 {
         match self {
             Self::NvmeTcp | Self::NvmeRdma | Self::Brp | Self::BrpRdma => 1,
-            Self::Iscsi => 0,
+            Self::Iscsi | Self::Srp => 0,
         }
     }
 
@@ -79,17 +84,30 @@ impl Scheme {
                 "ns, rdma, local, queues, hostnqn, dhchap-secret-file, dhchap-ctrl-secret-file, dhchap-hash, dhchap-dhgroup, dhchap-interval"
             }
             Self::Iscsi => "hdgst, ddgst, sessions, initiator, chap",
-            Self::Brp => "unit, step, queues, hostnqn",
-            Self::BrpRdma => "unit, step, rdma, local, queues, hostnqn",
+            Self::Srp => "rdma, local, sessions, initiator",
+            Self::Brp => "unit, step, merge, queues, hostnqn",
+            Self::BrpRdma => "unit, step, merge, rdma, local, queues, hostnqn",
         }
     }
 
     /// A name that a target could have.
     pub(crate) fn example_target(self) -> &'static str {
         match self {
-            Self::Iscsi => "iqn.2026-11.com.example:rd0",
+            Self::Iscsi | Self::Srp => "iqn.2026-11.com.example:rd0",
             _ => "nqn.2014-08.org.example:rd0",
         }
+    }
+}
+
+impl Scheme {
+    /// Whether a queue pair carries it.
+    pub const fn is_rdma(self) -> bool {
+        matches!(self, Self::NvmeRdma | Self::Srp | Self::BrpRdma)
+    }
+
+    /// Whether the last part of a path is a LUN.
+    pub(super) const fn has_luns(self) -> bool {
+        matches!(self, Self::Iscsi | Self::Srp)
     }
 }
 

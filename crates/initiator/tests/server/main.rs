@@ -5,6 +5,7 @@ mod fixture;
 mod hostile;
 mod iscsi_tcp;
 mod proxy;
+mod srp;
 
 use std::{
     net::SocketAddr,

@@ -173,7 +173,7 @@ fn send_responses<B: Backend>(
             expected,
             max,
         };
-        if send_response(task, format, numbers, out) == Posted::NoRoom {
+        if send_response(task, format, numbers, backend, out) == Posted::NoRoom {
             return Posted::NoRoom;
         }
         core.replies.advance_stat_sn();
@@ -255,13 +255,14 @@ fn post_writes<B: Backend>(task: &mut Task, backend: &mut B, out: &mut dyn WorkL
     Posted::Yes
 }
 
-fn send_response(
+fn send_response<B: Backend>(
     task: &Task,
     format: ResponseFormat,
     numbers: Numbers,
+    backend: &mut B,
     out: &mut dyn WorkList,
 ) -> Posted {
-    let segment = sense_segment(&task.response);
+    let segment = sense_segment(task, backend);
     let mut header = scsi_response(task, segment.len(), numbers);
     // There were no R2T and Data-In PDUs.
     header.exp_data_sn = U32::new(0);

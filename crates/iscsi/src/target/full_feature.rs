@@ -267,7 +267,7 @@ impl FullFeature {
 
 /// Accounts for a finished command.
 fn account<B: Backend>(task: &Task, backend: &mut B) {
-    if let Some(kind) = task.op_kind() {
+    if let Some(kind) = task.counted_kind() {
         backend.completed(Completed {
             lun: task.lun,
             kind,

@@ -3,10 +3,11 @@
 //! Read first: RFC 7143 §11.4.
 
 use block::{Extent, Status, Volume};
-use scsi::{Response, ScsiStatus};
+use scsi::{ScsiStatus, SenseFormat};
 use zerocopy::big_endian::U32;
 
 use super::task::Task;
+use crate::backend::Backend;
 use crate::wire::command::{RESIDUAL_OVERFLOW, RESIDUAL_UNDERFLOW, ScsiResponse};
 use crate::wire::{FINAL, U24, response};
 
@@ -60,12 +61,15 @@ pub(crate) fn residual(task: &Task) -> (u8, u32) {
     }
 }
 
-/// The data segment of a SCSI Response: SenseLength and sense data.
-pub(crate) fn sense_segment(response: &Response) -> Vec<u8> {
-    let Some(sense) = &response.sense else {
+/// The data segment of a SCSI Response: SenseLength, and sense data in the format that D_SENSE
+/// selects.
+pub(crate) fn sense_segment<B: Backend>(task: &Task, backend: &mut B) -> Vec<u8> {
+    let Some(sense) = &task.response.sense else {
         return Vec::new();
     };
-    let bytes = sense.encode(scsi::SenseFormat::Fixed);
+    let view = backend.view(task.lun);
+    let format = view.map_or(SenseFormat::Fixed, |(view, _)| view.sense_format);
+    let bytes = sense.encode(format);
     let mut segment = (bytes.as_slice().len() as u16).to_be_bytes().to_vec();
     segment.extend_from_slice(bytes.as_slice());
     segment

@@ -150,6 +150,8 @@ pub(crate) struct Task {
     pub(crate) cmd_sn: u32,
     pub(crate) cdb: [u8; 16],
     pub(crate) work: Work,
+    /// The kind of operation that has failed, whose work is given up.
+    failed: Option<OpKind>,
     progress: Progress,
     pub(crate) source: SourceId,
     /// Data-in must be copied: they may not be sent from the memory of the volume.
@@ -211,6 +213,7 @@ impl Task {
             cmd_sn: command.cmd_sn.get(),
             cdb: command.cdb,
             work: Work::None,
+            failed: None,
             progress: Progress::Sending,
             source: SourceId(0),
             must_copy: true,
@@ -264,6 +267,12 @@ impl Task {
             early: Some(Box::new(early)),
             ..Self::new(now, command, Some(attribute))
         }
+    }
+
+    /// The kind of operation that the command is counted as when it has ended; `None` if it did not
+    /// get as far as the medium.
+    pub(crate) fn counted_kind(&self) -> Option<OpKind> {
+        self.failed.or_else(|| self.op_kind())
     }
 
     /// The kind of operation for filters and statistics; `None` for commands that do not access the
@@ -335,7 +344,7 @@ impl Task {
     /// Ends the task: data that still arrive for it are discarded.
     pub(super) fn end_with(&mut self, response: Response) {
         self.enter(Progress::Sending);
-        self.work = Work::None;
+        self.give_up_work(&response);
         self.gathered.clear();
         self.unsolicited_open = false;
         self.response = response;
@@ -343,7 +352,15 @@ impl Task {
 
     /// Ends the sending of data-in with an error.
     pub(crate) fn fail_data_in(&mut self, sense: Sense) {
-        self.response = Response::check(sense);
+        let response = Response::check(sense);
+        self.give_up_work(&response);
+        self.response = response;
+    }
+
+    fn give_up_work(&mut self, response: &Response) {
+        if response.status == scsi::ScsiStatus::CheckCondition {
+            self.failed = self.counted_kind();
+        }
         self.work = Work::None;
     }
 

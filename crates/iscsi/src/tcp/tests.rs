@@ -715,3 +715,26 @@ fn any_bytes_after_the_login_never_panic() {
         fixture.receive();
     }
 }
+
+#[test]
+fn d_sense_selects_the_format_of_sense_data() {
+    // MODE SENSE (6) of the control mode page without block descriptors, and MODE SELECT (6).
+    const PAGE_BYTES: u8 = 16;
+    let mut fixture = Fixture::logged_in(1 << 20, &[]);
+    fixture.settle();
+    let response_code = |fixture: &mut Fixture| {
+        fixture.command(FINAL, &[0xFF; 6], 0, &[]);
+        fixture.receive()[0].data[2]
+    };
+    assert_eq!(response_code(&mut fixture), 0x70);
+    let sense = [0x1A, 0x08, 0x0A, 0, PAGE_BYTES, 0];
+    fixture.command(READ, &sense, PAGE_BYTES.into(), &[]);
+    let mut list = fixture.receive()[0].data[..PAGE_BYTES.into()].to_vec();
+    list[..4].fill(0);
+    // D_SENSE.
+    list[4 + 2] |= 0x04;
+    let select = [0x15, 0x10, 0, 0, PAGE_BYTES, 0];
+    fixture.command(WRITE, &select, PAGE_BYTES.into(), &list);
+    assert_eq!(fixture.receive()[0].header[3], 0);
+    assert_eq!(response_code(&mut fixture), 0x72);
+}

@@ -147,7 +147,8 @@ fn send_task<B: Backend>(
     if !send_data_in(task, parameters, numbers, backend, out) {
         return Sent::Full;
     }
-    if task.progress() != Progress::Answered && !send_response(task, digests, numbers, out) {
+    if task.progress() != Progress::Answered && !send_response(task, digests, numbers, backend, out)
+    {
         return Sent::Full;
     }
     core.replies.advance_stat_sn();
@@ -274,8 +275,14 @@ fn send_data_in<B: Backend>(
 }
 
 /// Sends the SCSI Response of a task. Returns false if the list is full.
-fn send_response(task: &Task, digests: Digests, numbers: Numbers, out: &mut SendList) -> bool {
-    let segment = sense_segment(&task.response);
+fn send_response<B: Backend>(
+    task: &Task,
+    digests: Digests,
+    numbers: Numbers,
+    backend: &mut B,
+    out: &mut SendList,
+) -> bool {
+    let segment = sense_segment(task, backend);
     if !has_room(out, OVERHEAD_MAX + segment.len()) {
         return false;
     }

@@ -21,11 +21,11 @@ mod table;
 
 use std::collections::VecDeque;
 
-use session::{RemoteBuffer, RemoteKey};
-use zerocopy::FromBytes;
+use session::{HostWork, Reach, RemoteKey};
+use zerocopy::{FromBytes, IntoBytes};
 
 use self::table::Table;
-use crate::host::{BufferRange, Command, CommandKey, NoRoom, Outcome, Transfer};
+use crate::host::{Command, CommandKey, NoRoom, Outcome, Transfer};
 use crate::wire::{Cid, Cqe, Invalidate, Sgl, Sqe};
 
 /// One queue's connection, seen from the host.
@@ -54,30 +54,6 @@ pub struct HostConfig {
     /// capsules and the data read then leave in long runs of packets of one length, and capsules of
     /// two packets in runs of their own.
     pub in_capsule_batch_max: u16,
-}
-
-/// Which way the controller may move data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
-    /// It reads the buffer (RDMA READ).
-    Read,
-    /// It writes the buffer (RDMA WRITE).
-    Write,
-}
-
-/// What a session asks of its queue pair and of the memory behind it.
-pub trait HostWork {
-    /// Opens the data of command `key`, a range of the queue's buffers, to the controller; `None`
-    /// if that is not possible now.
-    fn open(&mut self, key: CommandKey, range: BufferRange, reach: Reach) -> Option<RemoteBuffer>;
-
-    /// Invalidates a key. When this returns, the range cannot be accessed any more.
-    fn close(&mut self, key: RemoteKey);
-
-    /// Posts a command capsule: `sqe` and a copy of the bytes of `data`. Returns whether there was
-    /// room. A capsule may have to be retransmitted after its command has completed, so it does not
-    /// refer to the buffers.
-    fn send(&mut self, key: CommandKey, sqe: &Sqe, data: Option<BufferRange>) -> bool;
 }
 
 /// Why a connection has to end: the controller broke the protocol.
@@ -229,22 +205,22 @@ impl HostSession {
         let (range, reach) = match transfer {
             Transfer::ToController(range) if range.len_bytes <= in_capsule_max_bytes => {
                 sqe.sgl1 = Sgl::in_capsule(0, range.len_bytes);
-                let is_posted = work.send(CommandKey(key), &sqe, Some(range));
+                let is_posted = work.send(sqe.as_bytes(), Some(range));
                 return is_posted && self.table.activate(key, None);
             }
             Transfer::None => {
                 sqe.sgl1 = Sgl::keyed(0, 0, 0, Invalidate::No);
-                let is_posted = work.send(CommandKey(key), &sqe, None);
+                let is_posted = work.send(sqe.as_bytes(), None);
                 return is_posted && self.table.activate(key, None);
             }
             Transfer::ToController(range) => (range, Reach::Read),
             Transfer::ToHost(range) => (range, Reach::Write),
         };
-        let Some(open) = work.open(CommandKey(key), range, reach) else {
+        let Some(open) = work.open(key, range, reach) else {
             return false;
         };
         sqe.sgl1 = Sgl::keyed(open.address, range.len_bytes, open.key.0, Invalidate::Yes);
-        if work.send(CommandKey(key), &sqe, None) {
+        if work.send(sqe.as_bytes(), None) {
             return self.table.activate(key, Some(open.key));
         }
         work.close(open.key);

@@ -709,3 +709,17 @@ pub(crate) const MAN: &str = "\
 Examples:
   In a folder that `man --manpath` or `man ./man/ramport.1` reads:
     ramport man man";
+
+pub(crate) const STUDY: &str = "\
+Examples:
+  Latencies of BRP beside SRP, NVMe and iSCSI, in a few seconds:
+    ramport study brp --series latency --quick";
+
+pub(crate) const STUDY_BRP: &str = "\
+Examples:
+  This machine, all series (about two hours), with the report in a folder:
+    ramport study brp --output /srv/report
+  A first impression of latencies:
+    ramport study brp --series latency --quick
+  The daemon of another machine, measured from this one:
+    ramport --api https://192.0.2.2:8443 --api-token-file token study brp --target 192.0.2.2";

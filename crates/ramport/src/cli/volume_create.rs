@@ -23,8 +23,8 @@ pub(crate) struct VolumeCreateArgs {
     /// Restore what this save of another volume holds, with its size and block size
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["size", "block_size", "file", "remote", "linear", "stripe", "mirror", "cache_of"])]
     pub(crate) from: Option<String>,
-    /// Use the disk of another machine at this URL: nvme+tcp, nvme+rdma, brp, brp+rdma or iscsi, as
-    /// `ramport bench` takes it. Give several, up to 8, for paths to one disk
+    /// Use the disk of another machine at this URL: nvme+tcp, nvme+rdma, brp, brp+rdma, srp or
+    /// iscsi, as `ramport bench` takes it. Give several, up to 8, for paths to one disk
     #[arg(long, value_name = "URL", conflicts_with_all = ["file", "thick", "linear", "stripe", "mirror", "cache_of"])]
     pub(crate) remote: Vec<String>,
     /// How long a command may take while the other machine does not answer, before it fails

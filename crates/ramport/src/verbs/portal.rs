@@ -132,7 +132,7 @@ fn find(daemon: &Daemon, wanted: Portal) -> Result<Option<Portal>, Failure> {
     Ok(urls.find(|Portal(there)| there.is_named(&wanted)))
 }
 
-fn path(portal: Portal) -> String {
+pub(super) fn path(portal: Portal) -> String {
     format!("/v1/portals/{}", path_part(&portal.to_string()))
 }
 

@@ -127,6 +127,8 @@ pub(super) struct Task {
     pub(super) is_ordered: bool,
     pub(super) is_head: bool,
     pub(super) work: Work,
+    /// The kind of operation that has failed, whose work is given up.
+    failed: Option<OpKind>,
     progress: Progress,
     /// Tells the volume from others that were behind its LUN.
     pub(super) source: SourceId,
@@ -184,6 +186,7 @@ impl Task {
             is_ordered: attribute == attribute::ORDERED,
             is_head: attribute == attribute::HEAD,
             work: Work::None,
+            failed: None,
             progress: Progress::Arriving,
             source: SourceId(0),
             block_size: BlockSize::B512,
@@ -237,8 +240,13 @@ impl Task {
         }
     }
 
-    /// The kind of operation for filters and statistics; `None` for commands that do not access the
-    /// medium.
+    /// The kind of operation that the command is counted as when it has ended; `None` if it did not
+    /// get as far as the medium.
+    pub(super) fn counted_kind(&self) -> Option<OpKind> {
+        self.failed.or_else(|| self.op_kind())
+    }
+
+    /// The kind of operation for filters; `None` for commands that do not access the medium.
     pub(super) fn op_kind(&self) -> Option<OpKind> {
         match self.work {
             Work::Read(_) => Some(OpKind::Read),
@@ -279,7 +287,7 @@ impl Task {
     /// Ends the task: data that still arrive for it are discarded.
     pub(super) fn end_with(&mut self, response: Response) {
         self.enter(Progress::Sending);
-        self.work = Work::None;
+        self.give_up_work(&response);
         self.execution = None;
         self.gathered = Vec::new();
         self.response = response;
@@ -287,7 +295,15 @@ impl Task {
 
     /// Ends the sending of data-in with an error.
     pub(super) fn fail_data_in(&mut self, sense: Sense) {
-        self.response = Response::check(sense);
+        let response = Response::check(sense);
+        self.give_up_work(&response);
+        self.response = response;
+    }
+
+    fn give_up_work(&mut self, response: &Response) {
+        if response.status == ScsiStatus::CheckCondition {
+            self.failed = self.counted_kind();
+        }
         self.work = Work::None;
     }
 

@@ -2,6 +2,7 @@
 
 mod hostile;
 mod management;
+mod sense;
 mod waiting;
 
 use std::sync::Arc;

@@ -122,7 +122,8 @@ impl<B: Backend> TargetSession<B> {
             let Some(task) = self.tasks.get(slot).filter(|task| has_posted_all(task)) else {
                 return Posted::Yes;
             };
-            if post_response(task, delta, out) == Posted::NoRoom {
+            let format = sense_format(task, backend);
+            if post_response(task, delta, format, out) == Posted::NoRoom {
                 return Posted::NoRoom;
             }
             account(task, backend);
@@ -253,12 +254,19 @@ fn fill_data<B: Backend>(task: &Task, room: &mut [u8], backend: &mut B) -> Resul
     }
 }
 
-fn post_response(task: &Task, delta: u32, out: &mut dyn WorkList) -> Posted {
+/// The format of the sense data of a task (D_SENSE).
+fn sense_format<B: Backend>(task: &Task, backend: &mut B) -> SenseFormat {
+    let has_sense = task.response.sense.is_some();
+    let view = has_sense.then(|| backend.view(task.lun)).flatten();
+    view.map_or(SenseFormat::Fixed, |(view, _)| view.sense_format)
+}
+
+fn post_response(task: &Task, delta: u32, format: SenseFormat, out: &mut dyn WorkList) -> Posted {
     let mut header = ResponseHeader::new(task.tag, delta);
     header.status = task.response.status as u8;
     set_residuals(task, &mut header);
     let sense = task.response.sense.as_ref();
-    let sense = sense.map(|sense| sense.encode(SenseFormat::Fixed));
+    let sense = sense.map(|sense| sense.encode(format));
     let sense = sense.as_ref().map_or(&[][..], |sense| sense.as_slice());
     if !sense.is_empty() {
         header.flags |= ResponseHeader::SENSE_VALID;
@@ -332,7 +340,7 @@ fn capped(len: u64) -> u32 {
 
 /// Accounts for a finished command.
 fn account<B: Backend>(task: &Task, backend: &mut B) {
-    if let Some(kind) = task.op_kind() {
+    if let Some(kind) = task.counted_kind() {
         backend.completed(Completed {
             lun: task.lun,
             kind,

@@ -118,6 +118,16 @@ pub enum Direction {
     Out,
 }
 
+impl Direction {
+    /// The field of both formats, for data of this direction alone.
+    pub const fn formats(self, format: u8) -> u8 {
+        match self {
+            Self::In => format,
+            Self::Out => format << 4,
+        }
+    }
+}
+
 /// Where the data of a command are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Data<'a> {
@@ -147,11 +157,16 @@ pub struct Request<'a> {
     pub data: Data<'a>,
 }
 
-mod format {
-    pub(super) const NONE: u8 = 0;
-    pub(super) const DIRECT: u8 = 1;
-    pub(super) const INDIRECT: u8 = 2;
-    pub(super) const IMMEDIATE: u8 = 3;
+/// DATA-OUT and DATA-IN BUFFER DESCRIPTOR FORMAT.
+pub mod data_format {
+    /// No data.
+    pub const NONE: u8 = 0;
+    /// One memory descriptor.
+    pub const DIRECT: u8 = 1;
+    /// A table of memory descriptors.
+    pub const INDIRECT: u8 = 2;
+    /// The data are in the message (SRP-2).
+    pub const IMMEDIATE: u8 = 3;
 }
 
 /// Parses an SRP_CMD. `immediate_offset` is where immediate data begin, if they were agreed on.
@@ -167,18 +182,18 @@ pub fn parse_command(
     let additional_bytes = usize::from(command.additional_cdb & !3);
     let rest = rest.get(additional_bytes..).ok_or(truncated)?;
     let (direction, format, count) = match (command.formats >> 4, command.formats & 0xF) {
-        (format::NONE, format::NONE) => {
+        (data_format::NONE, data_format::NONE) => {
             return Ok(Request {
                 command,
                 data: Data::None,
             });
         }
-        (format, format::NONE) => (Direction::Out, format, command.data_out_descriptors),
-        (format::NONE, format) => (Direction::In, format, command.data_in_descriptors),
+        (format, data_format::NONE) => (Direction::Out, format, command.data_out_descriptors),
+        (data_format::NONE, format) => (Direction::In, format, command.data_in_descriptors),
         _ => return Err(Violation::Format(command.formats)),
     };
     let data = match (format, immediate_offset) {
-        (format::DIRECT, _) => {
+        (data_format::DIRECT, _) => {
             let (descriptors, _) =
                 <[Descriptor]>::ref_from_prefix_with_elems(rest, 1).map_err(|_| truncated)?;
             Data::Memory {
@@ -188,8 +203,8 @@ pub fn parse_command(
                 len_bytes: descriptors[0].len_bytes.get(),
             }
         }
-        (format::INDIRECT, _) => parse_indirect(rest, direction, count, truncated)?,
-        (format::IMMEDIATE, Some(offset)) if direction == Direction::Out => {
+        (data_format::INDIRECT, _) => parse_indirect(rest, direction, count, truncated)?,
+        (data_format::IMMEDIATE, Some(offset)) if direction == Direction::Out => {
             let (len, _) = U32::ref_from_prefix(rest).map_err(|_| truncated)?;
             let begin_min = size_of::<Command>() + additional_bytes + size_of::<U32>();
             let offset = usize::from(offset);

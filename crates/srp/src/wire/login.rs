@@ -5,7 +5,9 @@
 //! reserved ones.
 
 use std::fmt;
+use std::str::FromStr;
 
+use uuid::Uuid;
 use zerocopy::big_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -38,6 +40,31 @@ impl PortId {
     /// The GUID: Linux's `ioc_guid` of a target port.
     pub fn guid(&self) -> u64 {
         u128::from_be_bytes(self.0) as u64
+    }
+
+    /// The identifier that ramport derives from a target's name, on each machine the same.
+    pub fn of_target(name: &str) -> Self {
+        let name = format!("srp:{name}");
+        Self(Uuid::new_v5(&Uuid::NAMESPACE_URL, name.as_bytes()).into_bytes())
+    }
+}
+
+/// A text that is not a port identifier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a port identifier is 0x and 32 hexadecimal digits")]
+pub struct NotAPortId;
+
+impl FromStr for PortId {
+    type Err = NotAPortId;
+
+    fn from_str(text: &str) -> Result<Self, NotAPortId> {
+        let digits = text.strip_prefix("0x").filter(|digits| {
+            digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
+        });
+        let number = digits.and_then(|digits| u128::from_str_radix(digits, 16).ok());
+        number
+            .map(|number| Self(number.to_be_bytes()))
+            .ok_or(NotAPortId)
     }
 }
 
@@ -99,8 +126,16 @@ impl ChannelFlags {
     pub const MAINTAINED: u8 = 0x02;
 }
 
-/// Buffer formats that the target supports: direct and indirect.
-const FORMATS: u16 = 1 << 1 | 1 << 2;
+/// Bits of REQUIRED and SUPPORTED BUFFER FORMATS.
+pub mod format_bit {
+    /// Direct descriptors.
+    pub const DIRECT: u16 = 1 << 1;
+    /// Indirect descriptors.
+    pub const INDIRECT: u16 = 1 << 2;
+}
+
+/// Buffer formats that the target supports.
+const FORMATS: u16 = format_bit::DIRECT | format_bit::INDIRECT;
 
 impl Login {
     /// The login in the private data of a connection request, which may be padded; `None` if it is
@@ -155,6 +190,13 @@ pub struct LoginResponse {
 const _: () = assert!(size_of::<LoginResponse>() == 52);
 
 impl LoginResponse {
+    /// The answer in the private data of a connection reply, which may be padded; `None` if it is
+    /// none.
+    pub fn parse(private_data: &[u8]) -> Option<&Self> {
+        let (response, _) = Self::ref_from_prefix(private_data).ok()?;
+        (response.opcode == opcode::LOGIN_RSP).then_some(response)
+    }
+
     /// The answer to a login that was accepted.
     pub fn new(login: &Login, request_limit: u16, lens: [u32; 2], flags: u8) -> Self {
         let [request_len_max_bytes, response_len_max_bytes] = lens;
@@ -190,6 +232,22 @@ pub enum RejectReason {
     Channels = 0x0001_0006,
 }
 
+impl RejectReason {
+    const ALL: [Self; 6] = [
+        Self::Unspecified,
+        Self::Resources,
+        Self::RequestLength,
+        Self::Association,
+        Self::Formats,
+        Self::Channels,
+    ];
+
+    /// The reason of a code; `None` if it has no name here.
+    pub fn from_code(code: u32) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| *reason as u32 == code)
+    }
+}
+
 /// SRP_LOGIN_REJ.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
@@ -215,6 +273,13 @@ pub struct LoginReject {
 const _: () = assert!(size_of::<LoginReject>() == 32);
 
 impl LoginReject {
+    /// The answer in the private data of a rejected connection, which may be padded; `None` if it
+    /// is none.
+    pub fn parse(private_data: &[u8]) -> Option<&Self> {
+        let (reject, _) = Self::ref_from_prefix(private_data).ok()?;
+        (reject.opcode == opcode::LOGIN_REJ).then_some(reject)
+    }
+
     /// The answer to a login that is rejected.
     pub fn new(tag: Tag, reason: RejectReason) -> Self {
         Self {

@@ -110,6 +110,12 @@ pub struct CreditRequest {
 const _: () = assert!(size_of::<CreditRequest>() == 16);
 
 impl CreditRequest {
+    /// The beginning of an SRP_CRED_REQ or SRP_AER_REQ; `None` if the message is shorter.
+    pub fn parse(message: &[u8]) -> Option<&Self> {
+        let (request, _) = Self::ref_from_prefix(message).ok()?;
+        Some(request)
+    }
+
     /// Returns `delta` requests to the initiator.
     pub fn new(delta: u32) -> Self {
         Self {

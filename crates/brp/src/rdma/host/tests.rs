@@ -1,6 +1,7 @@
 use std::collections::VecDeque;
 
 use block::{Blocks, Extent, Lba};
+use session::RemoteBuffer;
 
 use super::*;
 use crate::host;
@@ -16,8 +17,8 @@ struct Work {
     has_no_room: bool,
 }
 
-impl HostWork for Work {
-    fn open(&mut self, range: BufferRange, reach: Reach) -> Option<RemoteBuffer> {
+impl session::HostWork for Work {
+    fn open(&mut self, _: u16, range: BufferRange, reach: Reach) -> Option<RemoteBuffer> {
         let key = RemoteKey(0xAB00_0000 + self.opened.len() as u32);
         self.opened.push((range, reach, key));
         Some(RemoteBuffer {
@@ -37,7 +38,9 @@ impl HostWork for Work {
         }
         !self.has_no_room
     }
+}
 
+impl HostWork for Work {
     fn put(&mut self, range: BufferRange, data: &[u8]) {
         self.put.push((range, data.to_vec()));
     }

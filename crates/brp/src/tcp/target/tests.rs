@@ -213,7 +213,7 @@ fn a_login_is_checked_and_grants_no_more_than_was_asked_for() {
     let (_, reply) = Peer::connected(&target, &more);
     assert_eq!(
         (reply.version.get(), reply.tags.get(), reply.features.get()),
-        (1, 256, 3)
+        (1, 256, 0b1_0011)
     );
     assert_eq!((reply.hold_ms.get(), reply.blocks.get()), (120_000, BLOCKS));
     let (_, reply) = Peer::connected(&target, &login());

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use block::testing::VecVolume;
 use block::{BlockSize, Blocks, Extent, Lba, Volume};
 use session::testing::{PostedWork, Work};
-use session::{BufferRange, MessageSession, RemoteBuffer, RemoteKey, Session};
+use session::{BufferRange, MessageSession, Reach, RemoteBuffer, RemoteKey, Session};
 use zerocopy::IntoBytes;
 
 use super::{BLOCKS, TAGS, granted, login};
 use crate::host;
-use crate::rdma::{HostSession, HostWork, Reach, TargetSession};
+use crate::rdma::{HostSession, HostWork, TargetSession};
 use crate::target::{Merge, TargetConfig};
 use crate::testing::{TestBackend, TestTarget};
 use crate::wire::{Command, ConnectionReply, Descriptor, Flags, Operation, SessionId, Step};
@@ -127,8 +127,8 @@ struct Sink {
     closed: u32,
 }
 
-impl HostWork for Sink {
-    fn open(&mut self, range: BufferRange, _reach: Reach) -> Option<RemoteBuffer> {
+impl session::HostWork for Sink {
+    fn open(&mut self, _: u16, range: BufferRange, _reach: Reach) -> Option<RemoteBuffer> {
         self.opened += 1;
         Some(RemoteBuffer {
             address: 0x1000,
@@ -144,7 +144,9 @@ impl HostWork for Sink {
     fn send(&mut self, _head: &[u8], _data: Option<BufferRange>) -> bool {
         true
     }
+}
 
+impl HostWork for Sink {
     fn put(&mut self, range: BufferRange, data: &[u8]) {
         assert_eq!(range.len_bytes as usize, data.len(), "exactly the data");
     }

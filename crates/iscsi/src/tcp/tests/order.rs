@@ -344,7 +344,10 @@ fn an_early_command_waits_for_the_one_before_it() {
     assert_eq!(fixture.answers.len(), 0);
     fixture.queue(0, &probe(0, 0));
     fixture.finish();
-    assert_eq!(fixture.target.looked_up(), [lun_of(0), lun_of(1)]);
+    // Each is looked up again for the format of its sense data.
+    let mut looked_up = fixture.target.looked_up();
+    looked_up.dedup();
+    assert_eq!(looked_up, [lun_of(0), lun_of(1)]);
     let ends: Vec<_> = fixture.answers.iter().map(|answer| answer.end).collect();
     assert_eq!(ends, [0, 1]);
 }

@@ -189,8 +189,10 @@ fn a_command_that_could_not_be_made_ready_moves_no_data() {
             write_10(0, 2)
         };
         fixture.command(flags, &cdb, 1024, &[]);
+        let counted = fixture.world.completed;
         go_on(&mut fixture, &late, Err(Status::ReadError));
         assert_eq!(status(&mut fixture), CHECK_CONDITION);
+        assert_eq!(fixture.world.completed, counted + 1, "a failed command");
         assert_done(&mut fixture, &late);
     }
 }

@@ -1,8 +1,9 @@
 use block::{Blocks, Extent, Lba};
+use session::{BufferRange, RemoteBuffer};
 use zerocopy::IntoBytes;
 
 use super::*;
-use crate::host::{BufferRange, io};
+use crate::host::io;
 use crate::wire::{Nsid, SglKind, Status, StatusCode};
 
 /// A queue pair and memory that write down what they are asked for.
@@ -16,8 +17,8 @@ struct Work {
 }
 
 impl HostWork for Work {
-    fn open(&mut self, key: CommandKey, range: BufferRange, reach: Reach) -> Option<RemoteBuffer> {
-        assert_eq!(key.0, range.slot, "its own slot");
+    fn open(&mut self, key: u16, range: BufferRange, reach: Reach) -> Option<RemoteBuffer> {
+        assert_eq!(key, range.slot, "its own slot");
         if self.has_no_keys {
             return None;
         }
@@ -34,10 +35,11 @@ impl HostWork for Work {
         self.closed.push(key);
     }
 
-    fn send(&mut self, key: CommandKey, sqe: &Sqe, data: Option<BufferRange>) -> bool {
+    fn send(&mut self, head: &[u8], data: Option<BufferRange>) -> bool {
         let has_room = self.sent.len() < self.sends_max;
         if has_room {
-            self.sent.push((key, *sqe, data));
+            let sqe = Sqe::read_from_bytes(head).expect("an entry");
+            self.sent.push((CommandKey::of(sqe.cid()), sqe, data));
         }
         has_room
     }

@@ -4,13 +4,13 @@
 use std::collections::HashMap;
 
 use block::{Blocks, Extent, Lba};
-use session::{RemoteBuffer, RemoteKey};
-use zerocopy::IntoBytes;
+use session::{HostWork, Reach, RemoteBuffer, RemoteKey};
+use zerocopy::{FromBytes, IntoBytes};
 
 use super::take;
 use crate::host::{BufferRange, Command, CommandKey, Outcome, Transfer, io};
 use crate::rdma::wire::{ConnectReject, ConnectReply, RejectStatus};
-use crate::rdma::{HostConfig, HostSession, HostWork, Reach};
+use crate::rdma::{HostConfig, HostSession};
 use crate::wire::{Cid, Cqe, Nsid, SglKind, Sqe, Status};
 
 const KEYS: u16 = 6;
@@ -143,8 +143,8 @@ impl Pair {
 }
 
 impl HostWork for Pair {
-    fn open(&mut self, key: CommandKey, range: BufferRange, reach: Reach) -> Option<RemoteBuffer> {
-        assert_eq!(key.0, range.slot, "its own slot");
+    fn open(&mut self, key: u16, range: BufferRange, reach: Reach) -> Option<RemoteBuffer> {
+        assert_eq!(key, range.slot, "its own slot");
         if !self.has_keys {
             return None;
         }
@@ -171,7 +171,8 @@ impl HostWork for Pair {
         );
     }
 
-    fn send(&mut self, key: CommandKey, sqe: &Sqe, data: Option<BufferRange>) -> bool {
+    fn send(&mut self, head: &[u8], data: Option<BufferRange>) -> bool {
+        let sqe = Sqe::read_from_bytes(head).expect("an entry");
         if self.room == 0 {
             return false;
         }
@@ -188,7 +189,7 @@ impl HostWork for Pair {
             }
             other => panic!("{other:?} has no place in NVMe/RDMA"),
         }
-        self.cids[usize::from(key.0)] = sqe.cid.get();
+        self.cids[usize::from(CommandKey::of(sqe.cid()).0)] = sqe.cid.get();
         true
     }
 }

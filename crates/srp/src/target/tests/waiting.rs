@@ -60,6 +60,9 @@ fn a_volume_that_fails_fails_the_command() {
     let answers = bed.run().expect("valid");
     assert_eq!(answers[0].sense().map(|(key, _)| key), Some(3));
     assert_eq!(late.leases(), 0);
+    let counted = bed.backend.completed.iter();
+    let counted: Vec<_> = counted.map(|it| (it.kind, it.ok, it.len_bytes)).collect();
+    assert_eq!(counted, [(OpKind::Read, false, 0)], "a failed read");
 }
 
 #[test]

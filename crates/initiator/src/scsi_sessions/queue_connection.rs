@@ -6,24 +6,21 @@ use std::{
     time::{Duration, Instant},
 };
 
-use iscsi::initiator::{Abort, Event, Session, SessionError};
 use scsi::host::{Attention, CommandFailure, CommandKey, Outcome, ReceivedSense, Setup, io};
 use scsi::{Lun, ScsiStatus};
-use session::{BufferRange, Buffers, SendList};
+use session::{BufferRange, Buffers};
 
-use super::TAIL_BYTES;
-use crate::connection::{Connection, Core};
+use super::{Ping, ScsiConnection, ScsiEvent, TAIL_BYTES};
 use crate::queue_connection::{
     BusyRetries, ConnectionHandle, ConnectionState, QueueConnection, QueueState, TimeoutAction,
 };
-use crate::session_connection::SessionConnection as _;
 use crate::socket::Interest;
 use crate::{CommandError, ConnectionError, Operation, Request};
 
 /// A queue's session.
 #[derive(Debug)]
-pub(crate) struct IscsiQueueConnection {
-    connection: Connection<Session>,
+pub(crate) struct ScsiQueueConnection<C> {
+    connection: C,
     lun: Lun,
     /// The key and the buffer of the session's own commands: the first behind those of the slots.
     own: u16,
@@ -44,8 +41,8 @@ struct Retries {
 /// When the target was last heard from.
 #[derive(Clone, Copy, Debug, Default)]
 struct PeerActivity {
-    heard_pdus: u64,
-    /// When a received PDU was last noticed.
+    heard: u64,
+    /// When a received message was last noticed.
     since: Option<Instant>,
     /// When a ping was sent that is unanswered.
     pinged: Option<Instant>,
@@ -68,8 +65,8 @@ const ATTENTIONS_MAX: u8 = 32;
 /// Bytes of READ CAPACITY (16).
 const CAPACITY_BYTES: u32 = 32;
 
-impl IscsiQueueConnection {
-    pub(crate) fn new(connection: Connection<Session>, lun: Lun, depth: u16) -> Self {
+impl<C: ScsiConnection> ScsiQueueConnection<C> {
+    pub(crate) fn new(connection: C, lun: Lun, depth: u16) -> Self {
         Self {
             connection,
             lun,
@@ -117,17 +114,14 @@ impl IscsiQueueConnection {
 
     fn take_events(&mut self) -> ConnectionState {
         let mut connection_state = ConnectionState::Open;
-        while let Some(event) = self.connection.session().poll_event() {
+        while let Some(event) = self.connection.poll_event() {
             match event {
-                Event::Sense(sense) => {
+                ScsiEvent::Sense(sense) => {
                     if let Some(attention) = sense.attention() {
                         self.on_attention(attention);
                     }
                 }
-                Event::LoggedOut => connection_state = ConnectionState::Ended,
-                // The session answers the request to log out by itself, and then reports
-                // `LoggedOut`.
-                Event::LoggedIn | Event::Targets(_) | Event::LogoutRequested => {}
+                ScsiEvent::LoggedOut => connection_state = ConnectionState::Ended,
             }
         }
         connection_state
@@ -136,8 +130,7 @@ impl IscsiQueueConnection {
     fn read_capacity(&mut self, buffers: &Buffers) {
         let command = io::read_capacity_16(BufferRange::first(self.own, CAPACITY_BYTES));
         let key = CommandKey(self.own);
-        let session = self.connection.session();
-        if session.submit(key, &command, buffers).is_ok() {
+        if self.connection.submit(key, &command, buffers) {
             self.capacity = Capacity::Reading;
         }
     }
@@ -169,7 +162,7 @@ impl IscsiQueueConnection {
     }
 }
 
-impl QueueConnection for IscsiQueueConnection {
+impl<C: ScsiConnection> QueueConnection for ScsiQueueConnection<C> {
     fn handle(&self) -> Weak<dyn ConnectionHandle> {
         self.connection.handle()
     }
@@ -223,8 +216,7 @@ impl QueueConnection for IscsiQueueConnection {
                 io::unmap(extent, list, buffers.range_mut(list))
             }
         };
-        let session = self.connection.session();
-        session.submit(CommandKey(slot), &command, buffers).is_ok()
+        self.connection.submit(CommandKey(slot), &command, buffers)
     }
 
     fn settle(&mut self, state: &mut QueueState<'_>) -> ConnectionState {
@@ -269,30 +261,29 @@ impl QueueConnection for IscsiQueueConnection {
         connection_state
     }
 
+    fn release_buffers(&mut self, buffers: &mut Buffers) {
+        self.connection.release_buffers(buffers);
+    }
+
     fn log_out(&mut self, buffers: &mut Buffers) {
         // The response is not waited for.
-        self.connection.session().logout();
+        self.connection.log_out();
         let _ = self.connection.turn(buffers);
     }
 
     fn on_timeout(&mut self, slot: u16) -> TimeoutAction {
-        // Each command is aborted once.
-        match self.connection.session().abort(CommandKey(slot)) {
-            Abort::Asked => TimeoutAction::WaitForAbort,
-            Abort::AskedBefore | Abort::NotInFlight => TimeoutAction::Disconnect,
-        }
+        self.connection.abort(CommandKey(slot))
     }
 
     /// Pings a target that has been silent for a third of `timeout`. If the ping is not answered
     /// within `timeout`, the session has ended. Time without a call of this function does not
     /// count.
     fn keep_alive(&mut self, now: Instant, timeout: Duration) -> ConnectionState {
-        let session = self.connection.session();
-        let heard_pdus = session.heard_pdus();
+        let heard = self.connection.heard();
         let activity = &mut self.activity;
-        if activity.heard_pdus != heard_pdus || activity.since.is_none() {
+        if activity.heard != heard || activity.since.is_none() {
             *activity = PeerActivity {
-                heard_pdus,
+                heard,
                 since: Some(now),
                 pinged: None,
             };
@@ -305,8 +296,11 @@ impl QueueConnection for IscsiQueueConnection {
             return ConnectionState::Ended;
         }
         if activity.pinged.is_none() && lasts(activity.since, timeout / 3) {
-            session.ping();
             activity.pinged = Some(now);
+            if self.connection.ping() == Ping::ByCommand && self.capacity == Capacity::Known {
+                // It is sent with the next turn, and answered by a target that is there.
+                self.capacity = Capacity::Stale;
+            }
         }
         ConnectionState::Open
     }
@@ -336,48 +330,5 @@ fn check_length(request: &Request, moved_bytes: u32, shift: u32) -> Result<(), C
         Ok(())
     } else {
         Err(CommandFailure::Short { moved_bytes })
-    }
-}
-
-impl Core for Session {
-    type Outcome = Outcome;
-    type Error = SessionError;
-
-    fn handle_bytes(
-        &mut self,
-        input: &[u8],
-        buffers: &mut Buffers,
-        done: &mut Vec<Outcome>,
-    ) -> Result<(), SessionError> {
-        self.handle_bytes(input, buffers, done)
-    }
-
-    fn direct(&self) -> Option<BufferRange> {
-        self.direct()
-    }
-
-    fn handle_placed(
-        &mut self,
-        len_bytes: u32,
-        buffers: &Buffers,
-        done: &mut Vec<Outcome>,
-    ) -> Result<(), SessionError> {
-        self.handle_placed(len_bytes, buffers, done)
-    }
-
-    fn expects_bulk(&self) -> bool {
-        self.expects_bulk()
-    }
-
-    fn poll_transmit(&mut self, buffers: &Buffers, out: &mut SendList) {
-        self.poll_transmit(buffers, out);
-    }
-
-    fn wants_transmit(&self) -> bool {
-        self.wants_transmit()
-    }
-
-    fn handle_sent(&mut self, len_bytes: u64, done: &mut Vec<Outcome>) {
-        self.handle_sent(len_bytes, done);
     }
 }
