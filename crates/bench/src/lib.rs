@@ -27,6 +27,7 @@
 
 mod args;
 mod attachment;
+mod bars;
 mod check;
 mod command;
 mod compare;
@@ -55,6 +56,7 @@ mod wait;
 mod worker;
 
 pub use args::Args;
+pub use bars::BarChart;
 pub use command::{Verdict, ask, command};
 pub use compare::{Comparison, Difference, compare};
 pub use cpu::{Daemon, Found};

@@ -22,8 +22,16 @@ const COLOURS: [RGBColor; 3] = [
 /// Draws the report's latencies into an SVG file: the share of I/Os over latency on a logarithmic
 /// scale, with lines at p50, p99 and p99.9.
 pub(crate) fn draw(report: &Report, path: &Path) -> Result<(), BenchError> {
+    write(path, |text| draw_text(report, text))
+}
+
+/// Writes what `draw` draws to a file.
+pub(crate) fn write(
+    path: &Path,
+    draw: impl FnOnce(&mut String) -> Result<(), DrawError>,
+) -> Result<(), BenchError> {
     let mut text = String::new();
-    draw_text(report, &mut text).map_err(|error| BenchError::Draw {
+    draw(&mut text).map_err(|error| BenchError::Draw {
         path: path.to_owned(),
         reason: error.to_string(),
     })?;
@@ -58,7 +66,8 @@ fn columns(latencies: &Latencies) -> Vec<(f64, f64, f64)> {
         .collect()
 }
 
-type DrawError = plotters::drawing::DrawingAreaErrorKind<std::io::Error>;
+/// Why a picture cannot be drawn.
+pub(crate) type DrawError = plotters::drawing::DrawingAreaErrorKind<std::io::Error>;
 
 fn draw_text(report: &Report, text: &mut String) -> Result<(), DrawError> {
     let sides = sides(report);

@@ -9,6 +9,7 @@ mod portal;
 mod referral;
 mod session;
 mod share;
+mod study;
 mod target;
 mod token;
 mod tree;
