@@ -6,11 +6,14 @@ use server::{ErrorKind, Force, VolumeName};
 use utoipa::ToSchema;
 
 use crate::definitions::Volume;
+use crate::engine::WatchView;
 
 /// The cluster's end of the routes. Its methods may wait, for seconds and longer.
 pub trait ClusterControl: Send + Sync {
     /// The cluster that this machine belongs to.
     fn show(&self) -> Result<ClusterView, ClusterFault>;
+    /// What each node of the cluster has done.
+    fn watch(&self) -> Result<WatchView, ClusterFault>;
     /// Makes a cluster of machines.
     fn create(&self, request: NewCluster) -> Result<ClusterView, ClusterFault>;
     /// Makes this machine a node of a cluster that another machine belongs to.

@@ -35,6 +35,7 @@ mod steps;
 mod top;
 mod verbs;
 mod views;
+mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -89,6 +90,7 @@ pub use views::{
     PortalView, ReferralView, SessionView, StatusView, TargetView, TlsView, VolumeState,
     VolumeView,
 };
+pub use watch::{NodeCounters, RebuildProgress, WatchView, WatchedNode};
 
 use busy::{Busy, BusyGuard};
 use save_states::SaveStates;

@@ -49,13 +49,14 @@ pub use engine::{
     ClientNameView, Comparison, Contents, CopyState, CopyView, DamageView, DamagedRange,
     DhChapView, Engine, EngineError, Figures, HostView, IfClosed, IscsiConnectionView,
     IscsiSessionView, IscsiState, KindView, LastSaveView, LostContents, MemberState, MemberView,
-    MirrorView, NamespaceView, NewCopy, NewSnapshots, NfsClientView, NfsSessionView, OpenError,
-    PathView, PortalFigures, PortalPatch, PortalState, PortalView, RangeView, RdmaProvider,
-    RdmaSegmentation, RdmaStatisticsView, ReferralView, ReplicaView, ReplicationView, RestoreError,
-    RestoreRequest, RestoredView, SaveRequest, SaveView, SavedView, ScrubView, SessionFigures,
-    SessionView, SharePatch, ShareView, Starting, StatisticsView, StatusView, TargetAccess,
-    TargetView, Task, ThreadFigures, TlsView, TopInterval, TopIntervalFault, TopView,
-    VolumeFigures, VolumePatch, VolumeState, VolumeView,
+    MirrorView, NamespaceView, NewCopy, NewSnapshots, NfsClientView, NfsSessionView, NodeCounters,
+    OpenError, PathView, PortalFigures, PortalPatch, PortalState, PortalView, RangeView,
+    RdmaProvider, RdmaSegmentation, RdmaStatisticsView, RebuildProgress, ReferralView, ReplicaView,
+    ReplicationView, RestoreError, RestoreRequest, RestoredView, SaveRequest, SaveView, SavedView,
+    ScrubView, SessionFigures, SessionView, SharePatch, ShareView, Starting, StatisticsView,
+    StatusView, TargetAccess, TargetView, Task, ThreadFigures, TlsView, TopInterval,
+    TopIntervalFault, TopView, VolumeFigures, VolumePatch, VolumeState, VolumeView, WatchView,
+    WatchedNode,
 };
 pub use plan::PlanError;
 pub use readable::readable;

@@ -27,6 +27,7 @@ mod target;
 mod top;
 mod values;
 mod volume_create;
+mod watch;
 
 use api::parse_api;
 pub(crate) use api::{ApiAddress, TokenVerb};
@@ -55,6 +56,7 @@ use values::{
 pub(crate) use volume_create::{
     AddMemberArgs, CacheArgs, MirrorArgs, Replacement, ScrubArgs, VolumeCreateArgs,
 };
+pub(crate) use watch::WatchArgs;
 
 /// What `--version` prints after the name.
 const VERSION: &str = if cfg!(target_feature = "crt-static") {
@@ -239,6 +241,9 @@ pub(crate) enum DaemonVerb {
     /// Watch what the daemon does: volumes, sessions, portals and threads
     #[command(after_help = examples::TOP)]
     Top(TopArgs),
+    /// Watch what the nodes of the cluster do, or this machine alone
+    #[command(after_help = examples::WATCH)]
+    Watch(WatchArgs),
 }
 
 #[derive(Debug, Args)]

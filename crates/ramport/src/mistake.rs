@@ -150,6 +150,11 @@ pub(crate) enum Mistake {
         "ramport top draws on a terminal; use `ramport top --once` to print the figures of one interval, with --json as a document"
     )]
     NoTerminal,
+    /// `ramport watch` without a terminal.
+    #[error(
+        "ramport watch draws on a terminal; use `ramport watch --once` to print the figures of one interval, or --json for a document per line and interval"
+    )]
+    NoTerminalForWatch,
 }
 
 /// What another command line does not fix: exit status 1.

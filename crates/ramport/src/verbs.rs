@@ -29,7 +29,7 @@ use crate::failure::Failure;
 use crate::form::Form;
 use crate::mistake::{DiscoveryFailure, Mistake};
 use crate::units::bytes;
-use crate::{output, paths, top};
+use crate::{output, paths, top, watch};
 
 pub(crate) use portal::{open_to_others, provider, state};
 
@@ -53,6 +53,7 @@ pub(crate) fn run(connection: &Connection, verb: DaemonVerb) -> Result<ExitCode,
         DaemonVerb::Export(args) => export::run(&daemon, &args),
         DaemonVerb::Capacity => capacity(&daemon),
         DaemonVerb::Top(args) => top::run(daemon.client, daemon.form, &args),
+        DaemonVerb::Watch(args) => watch::run(daemon.client, daemon.form, &args),
     };
     done.map(|()| ExitCode::SUCCESS)
 }

@@ -340,6 +340,14 @@ Examples:
     ramport top --once
     ramport top --once --json --interval 500ms";
 
+pub(crate) const WATCH: &str = "\
+Examples:
+  A screen:
+    ramport watch
+  The figures of one interval, as a table and as JSON:
+    ramport watch --once
+    ramport watch --once --json --interval 500ms";
+
 pub(crate) const DISCOVER: &str = "\
 Examples:
     ramport discover nvme+tcp://192.0.2.1

@@ -89,6 +89,7 @@ fn messages_of_mistakes_that_the_program_finds() {
         }],
         Mistake::NoSaveFolder { .. } => [Mistake::NoSaveFolder { name: "rd0".to_owned() }],
         Mistake::NoTerminal => [Mistake::NoTerminal],
+        Mistake::NoTerminalForWatch => [Mistake::NoTerminalForWatch],
     });
     insta::assert_snapshot!(messages(&errors));
 }

@@ -18,6 +18,7 @@ mod files;
 mod guards;
 mod identity;
 mod iscsi;
+mod load;
 mod logs;
 mod lost;
 mod members;
@@ -37,6 +38,7 @@ mod target;
 mod terminal;
 mod tokens;
 mod top;
+mod watch;
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
