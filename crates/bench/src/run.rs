@@ -6,7 +6,7 @@ use std::{
         mpsc::{self, RecvTimeoutError},
     },
     thread,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use indicatif::ProgressBar;
@@ -226,6 +226,7 @@ fn measure(
             })
             .collect();
         drop(ended);
+        wait_for_begin(plan);
         let start = Instant::now();
         let measure_from = start + plan.ramp;
         let end = match plan.end {
@@ -236,6 +237,9 @@ fn measure(
             start,
             measure_from,
             end,
+            cool_until: end
+                .filter(|_| !plan.cool_down.is_zero())
+                .map(|end| end + plan.cool_down),
         };
         schedule.set(begun).expect("it is set once");
         barrier.wait();
@@ -253,6 +257,16 @@ fn measure(
         }
         Ok(gather(outcomes, watched, begun, &source_names))
     })
+}
+
+/// Waits until the run is to begin, or is to end early.
+fn wait_for_begin(plan: &Plan) {
+    let Some(begin) = plan.begin else { return };
+    while let Ok(left) = begin.duration_since(SystemTime::now())
+        && !plan.stop.is_requested()
+    {
+        thread::sleep(left.min(TICK));
+    }
 }
 
 /// Until when the bar continues.
@@ -495,5 +509,6 @@ fn report(
         interrupted: plan.stop.is_requested(),
         notes,
         latencies: with_late,
+        samples: measured.samples,
     }
 }
