@@ -155,6 +155,15 @@ pub(crate) enum Mistake {
         "ramport watch draws on a terminal; use `ramport watch --once` to print the figures of one interval, or --json for a document per line and interval"
     )]
     NoTerminalForWatch,
+    #[error("there is no fleet; create one with `ramport fleet create --clients 8`")]
+    NoFleet,
+    #[error("there is a fleet; `ramport fleet ls` lists it, and `ramport fleet rm` removes it")]
+    FleetExists,
+    /// Clients of a fleet find no portal.
+    #[error(
+        "no portal {scheme} is open; open one with `ramport portal create {scheme}://ADDRESS:4420`, or beside one over TCP with `ramport portal set URL --rdma on`"
+    )]
+    NoRoute { scheme: &'static str },
 }
 
 /// What another command line does not fix: exit status 1.
@@ -189,6 +198,12 @@ pub(crate) enum SystemFailure {
     /// The stream of `ramport top`.
     #[error("the daemon has ended the stream of figures")]
     FiguresEnded,
+    #[error("cannot start a client of the fleet: {0}")]
+    StartClient(#[source] io::Error),
+    #[error("the client of {name} failed: {reason}")]
+    Client { name: String, reason: String },
+    #[error("the client of {name} does not end; its volume may not answer")]
+    ClientSilent { name: String },
 }
 
 /// Why `ramport discover` prints nothing. The source says whether the person can fix it.

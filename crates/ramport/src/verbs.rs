@@ -4,6 +4,7 @@ mod apply;
 mod cluster;
 mod connect_line;
 mod export;
+mod fleet;
 mod host;
 mod portal;
 mod referral;
@@ -53,6 +54,8 @@ pub(crate) fn run(connection: &Connection, verb: DaemonVerb) -> Result<ExitCode,
         DaemonVerb::Export(args) => export::run(&daemon, &args),
         DaemonVerb::Capacity => capacity(&daemon),
         DaemonVerb::Top(args) => top::run(daemon.client, daemon.form, &args),
+        DaemonVerb::Fleet(verb) => return fleet::run(&daemon, &verb),
+        DaemonVerb::Study(verb) => return study::run(&daemon, &verb),
         DaemonVerb::Watch(args) => watch::run(daemon.client, daemon.form, &args),
     };
     done.map(|()| ExitCode::SUCCESS)

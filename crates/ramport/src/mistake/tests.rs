@@ -90,6 +90,9 @@ fn messages_of_mistakes_that_the_program_finds() {
         Mistake::NoSaveFolder { .. } => [Mistake::NoSaveFolder { name: "rd0".to_owned() }],
         Mistake::NoTerminal => [Mistake::NoTerminal],
         Mistake::NoTerminalForWatch => [Mistake::NoTerminalForWatch],
+        Mistake::NoFleet => [Mistake::NoFleet],
+        Mistake::FleetExists => [Mistake::FleetExists],
+        Mistake::NoRoute { .. } => [Mistake::NoRoute { scheme: "nvme+rdma" }],
     });
     insta::assert_snapshot!(messages(&errors));
 }
@@ -115,6 +118,12 @@ fn messages_of_failures_of_the_system() {
         SystemFailure::Differs(_) => [SystemFailure::Differs(Box::default())],
         SystemFailure::Measure(_) => [SystemFailure::Measure(attach())],
         SystemFailure::FiguresEnded => [SystemFailure::FiguresEnded],
+        SystemFailure::StartClient(_) => [SystemFailure::StartClient(denied())],
+        SystemFailure::Client { .. } => [SystemFailure::Client {
+            name: "fleet-1".to_owned(),
+            reason: "the target does not answer".to_owned(),
+        }],
+        SystemFailure::ClientSilent { .. } => [SystemFailure::ClientSilent { name: "fleet-1".to_owned() }],
     });
     let discovery = DiscoveryFailure {
         url: url(),

@@ -15,6 +15,7 @@ mod disk;
 mod exit;
 mod fabric;
 mod files;
+mod fleet;
 mod guards;
 mod identity;
 mod iscsi;
