@@ -77,8 +77,9 @@ impl BarChart {
             .y_label_area_size(70)
             .build_cartesian_2d(Groups(self.groups.len()), low..high + margin)?;
         let name = |at: &f64| {
-            let group = self.groups.get(at.floor() as usize);
-            group.map_or_else(String::new, |(name, _)| name.clone())
+            let mut groups = self.groups.iter().enumerate();
+            let found = groups.find(|(group, _)| (middle(*group) - at).abs() < 0.5);
+            found.map_or_else(String::new, |(_, (name, _))| name.clone())
         };
         chart
             .configure_mesh()
@@ -127,12 +128,17 @@ impl Ranged for Groups {
     }
 
     fn key_points<Hint: KeyPointHint>(&self, _: Hint) -> Vec<f64> {
-        (0..self.0).map(|group| group as f64 + 0.5).collect()
+        (0..self.0).map(middle).collect()
     }
 
     fn range(&self) -> Range<f64> {
         0.0..self.0.max(1) as f64
     }
+}
+
+/// The middle of a group on the horizontal axis.
+fn middle(group: usize) -> f64 {
+    group as f64 + 0.5
 }
 
 #[cfg(test)]

@@ -227,20 +227,7 @@ fn measure(
             .collect();
         drop(ended);
         wait_for_begin(plan);
-        let start = Instant::now();
-        let measure_from = start + plan.ramp;
-        let end = match plan.end {
-            End::After(runtime) => Some(measure_from + runtime),
-            End::OnePass => None,
-        };
-        let begun = Schedule {
-            start,
-            measure_from,
-            end,
-            cool_until: end
-                .filter(|_| !plan.cool_down.is_zero())
-                .map(|end| end + plan.cool_down),
-        };
+        let begun = Schedule::from_now(plan);
         schedule.set(begun).expect("it is set once");
         barrier.wait();
         let watch = Watch {

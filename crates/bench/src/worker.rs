@@ -13,7 +13,7 @@ use rustix::{
 };
 
 use crate::{
-    OnError, Stop, Wait,
+    End, OnError, Plan, Stop, Wait,
     job::{Job, Stall},
     port::{Done, Port, PortError},
     tally::{Counter, Tally},
@@ -29,6 +29,25 @@ pub(crate) struct Schedule {
     pub(crate) end: Option<Instant>,
     /// Until when the load continues after the end.
     pub(crate) cool_until: Option<Instant>,
+}
+
+impl Schedule {
+    /// That of a run that begins now.
+    pub(crate) fn from_now(plan: &Plan) -> Self {
+        let start = Instant::now();
+        let measure_from = start + plan.ramp;
+        let end = match plan.end {
+            End::After(runtime) => Some(measure_from + runtime),
+            End::OnePass => None,
+        };
+        let cools_down = !plan.cool_down.is_zero();
+        Self {
+            start,
+            measure_from,
+            end,
+            cool_until: end.filter(|_| cools_down).map(|end| end + plan.cool_down),
+        }
+    }
 }
 
 /// A thread's part of a run.

@@ -90,7 +90,6 @@ pub use views::{
     PortalView, ReferralView, SessionView, StatusView, TargetView, TlsView, VolumeState,
     VolumeView,
 };
-pub use watch::{NodeCounters, RebuildProgress, WatchView, WatchedNode};
 
 use busy::{Busy, BusyGuard};
 use save_states::SaveStates;

@@ -34,8 +34,8 @@ pub use api::{
 pub use certificate::{CertificateError, CertificateFiles};
 pub use client::{Client, ClientError, ClientTls, ClientTlsError, Endpoint, path_part};
 pub use cluster::{
-    ClusterControl, ClusterFault, ClusterView, ExternalEtcd, JoinCluster, NewCluster, NodeRole,
-    NodeState, NodeView, PemIdentity,
+    ClusterControl, ClusterFault, ClusterView, ExternalEtcd, JoinCluster, NewCluster, NodeCounters,
+    NodeRole, NodeState, NodeView, PemIdentity, RebuildProgress, WatchView, WatchedNode,
 };
 pub use definitions::{
     Access, AfterCrash, BlockLen, Chap, DefinitionFault, Definitions, DefinitionsError,
@@ -51,12 +51,11 @@ pub use engine::{
     IscsiSessionView, IscsiState, KindView, LastSaveView, LostContents, MemberState, MemberView,
     MirrorView, NamespaceView, NewCopy, NewSnapshots, NfsClientView, NfsSessionView, NodeCounters,
     OpenError, PathView, PortalFigures, PortalPatch, PortalState, PortalView, RangeView,
-    RdmaProvider, RdmaSegmentation, RdmaStatisticsView, RebuildProgress, ReferralView, ReplicaView,
-    ReplicationView, RestoreError, RestoreRequest, RestoredView, SaveRequest, SaveView, SavedView,
-    ScrubView, SessionFigures, SessionView, SharePatch, ShareView, Starting, StatisticsView,
-    StatusView, TargetAccess, TargetView, Task, ThreadFigures, TlsView, TopInterval,
-    TopIntervalFault, TopView, VolumeFigures, VolumePatch, VolumeState, VolumeView, WatchView,
-    WatchedNode,
+    RdmaProvider, RdmaSegmentation, RdmaStatisticsView, ReferralView, ReplicaView, ReplicationView,
+    RestoreError, RestoreRequest, RestoredView, SaveRequest, SaveView, SavedView, ScrubView,
+    SessionFigures, SessionView, SharePatch, ShareView, Starting, StatisticsView, StatusView,
+    TargetAccess, TargetView, Task, ThreadFigures, TlsView, TopInterval, TopIntervalFault, TopView,
+    VolumeFigures, VolumePatch, VolumeState, VolumeView,
 };
 pub use plan::PlanError;
 pub use readable::readable;

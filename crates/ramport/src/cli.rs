@@ -39,7 +39,7 @@ pub(crate) use cluster::{ClusterArgs, ClusterCreateArgs, ClusterVerb, NodeVerb};
 pub(crate) use connect_line::ConnectLineArgs;
 pub(crate) use copy::CopyArgs;
 pub(crate) use examples::definitions_example;
-pub(crate) use fleet::{FleetCreateArgs, FleetRunArgs, FleetVerb};
+pub(crate) use fleet::{FleetCreateArgs, FleetFiles, FleetMergeArgs, FleetRunArgs, FleetVerb};
 pub(crate) use host::{ChapArgs, DhChapArgs, HostArgs, HostVerb, KeygenArgs, TlsArgs};
 pub(crate) use identity::IdentityArgs;
 pub(crate) use network::{ReferralVerb, SessionVerb};

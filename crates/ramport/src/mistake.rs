@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitStatus;
+use std::time::Duration;
 
 use bench::{BenchError, VerifyReport};
 use control::Portal;
@@ -159,6 +160,20 @@ pub(crate) enum Mistake {
     NoFleet,
     #[error("there is a fleet; `ramport fleet ls` lists it, and `ramport fleet rm` removes it")]
     FleetExists,
+    /// `ramport fleet run --begin` names a time that is too early.
+    #[error(
+        "--begin leaves no time to connect all clients; choose a time at least {connect_time:?} from now, for example $(($(date +%s) + 10))"
+    )]
+    BeginPassed { connect_time: Duration },
+    #[error("{} has no counts of a fleet: {source}; name a file that `ramport fleet run --counts` wrote", path.display())]
+    NoCounts {
+        path: PathBuf,
+        source: serde_json::Error,
+    },
+    #[error("{} has counts of another sweep than {}; give the same --sweep on all nodes", path.display(), first.display())]
+    OtherSweep { path: PathBuf, first: PathBuf },
+    #[error("{} has counts of node {node}, as a file before it; give a file of each node once", path.display())]
+    NodeTwice { path: PathBuf, node: String },
     /// Clients of a fleet find no portal.
     #[error(
         "no portal {scheme} is open; open one with `ramport portal create {scheme}://ADDRESS:4420`, or beside one over TCP with `ramport portal set URL --rdma on`"

@@ -374,7 +374,15 @@ Examples:
     ramport fleet run --sweep bs=4k --sweep w=0,10,30 --sweep runtime=1
   All figures for other programs:
     ramport fleet run --sweep runtime=1 --json
-    ramport fleet run --sweep runtime=1 --csv fleet.csv --svg fleet.svg";
+    ramport fleet run --sweep runtime=1 --csv fleet.csv --svg fleet.svg
+  On each of several nodes, the same time to begin, and counts for `fleet merge`:
+    ramport fleet run --sweep runtime=1 --begin 4102444800 --counts n1.counts";
+
+pub(crate) const FLEET_MERGE: &str = "\
+Examples:
+  What fleets on two nodes counted, whose commands had the same --sweep and --begin:
+    ramport fleet merge n1.counts n2.counts
+    ramport fleet merge n1.counts n2.counts --csv fleet.csv --svg fleet.svg";
 
 pub(crate) const STUDY: &str = "\
 Examples:

@@ -28,6 +28,9 @@ pub(crate) enum FleetVerb {
     /// them together
     #[command(after_help = examples::FLEET_RUN)]
     Run(FleetRunArgs),
+    /// Add up what fleets of several nodes counted
+    #[command(after_help = examples::FLEET_MERGE)]
+    Merge(FleetMergeArgs),
 }
 
 #[derive(Debug, Args)]
@@ -60,6 +63,29 @@ pub(crate) struct FleetRunArgs {
     /// Whether clients connect by RDMA or by TCP
     #[arg(long, value_name = "on|off", default_value = "off")]
     pub(crate) rdma: Switch,
+    /// When the first combination begins, in seconds since 1970 (`date +%s`); the others follow at
+    /// fixed times. Commands on several nodes load them together then
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) begin: Option<u64>,
+    /// Write the counts to this file too, for `ramport fleet merge`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) counts: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) files: FleetFiles,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FleetMergeArgs {
+    /// Files that `ramport fleet run --counts` wrote, of one sweep on several nodes
+    #[arg(required = true, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub(crate) counts: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) files: FleetFiles,
+}
+
+/// Files that get the figures.
+#[derive(Debug, Args)]
+pub(crate) struct FleetFiles {
     /// Write all figures to this file as comma-separated values too
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use bench::{NumberError, parse_len, parse_time};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The most combinations of a sweep.
 pub(crate) const POINTS_MAX: usize = 1000;
@@ -45,7 +45,7 @@ pub(crate) enum SweepFault {
 }
 
 /// One combination of the values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Point {
     /// Bytes of each I/O.
     pub(crate) bs: u32,
@@ -56,7 +56,7 @@ pub(crate) struct Point {
     /// I/Os in flight of each thread.
     pub(crate) iodepth: u16,
     /// How long it is measured.
-    #[serde(rename = "runtime_s", serialize_with = "seconds")]
+    #[serde(rename = "runtime_s", with = "seconds")]
     pub(crate) runtime: Duration,
 }
 
@@ -193,8 +193,25 @@ pub(crate) fn points(items: &[SweepItem]) -> Result<Vec<Point>, SweepFault> {
     Ok(points)
 }
 
-fn seconds<S: serde::Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_f64(time.as_secs_f64())
+/// Durations as seconds.
+mod seconds {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(
+        time: &Duration,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(time.as_secs_f64())
+    }
+
+    pub(super) fn deserialize<'a, D: Deserializer<'a>>(
+        deserializer: D,
+    ) -> Result<Duration, D::Error> {
+        let seconds = f64::deserialize(deserializer)?;
+        Duration::try_from_secs_f64(seconds).map_err(D::Error::custom)
+    }
 }
 
 #[cfg(test)]

@@ -29,6 +29,10 @@ fn audit_log() -> InitError {
     builder.build("/dev/null/audit").expect_err("no folder")
 }
 
+fn no_counts() -> serde_json::Error {
+    serde_json::from_str::<u8>("{").expect_err("no number")
+}
+
 /// A filter that cannot be parsed, and why.
 fn log_filter() -> Mistake {
     let filter = "info,server=loud";
@@ -92,6 +96,10 @@ fn messages_of_mistakes_that_the_program_finds() {
         Mistake::NoTerminalForWatch => [Mistake::NoTerminalForWatch],
         Mistake::NoFleet => [Mistake::NoFleet],
         Mistake::FleetExists => [Mistake::FleetExists],
+        Mistake::BeginPassed { .. } => [Mistake::BeginPassed { connect_time: Duration::from_millis(660) }],
+        Mistake::NoCounts { .. } => [Mistake::NoCounts { path: "a".into(), source: no_counts() }],
+        Mistake::OtherSweep { .. } => [Mistake::OtherSweep { path: "b".into(), first: "a".into() }],
+        Mistake::NodeTwice { .. } => [Mistake::NodeTwice { path: "b".into(), node: "n1".to_owned() }],
         Mistake::NoRoute { .. } => [Mistake::NoRoute { scheme: "nvme+rdma" }],
     });
     insta::assert_snapshot!(messages(&errors));

@@ -4,7 +4,9 @@ mod clients;
 mod figures;
 mod route;
 
+use std::fs;
 use std::process::ExitCode;
+use std::time::{Duration, UNIX_EPOCH};
 
 use bench::Stop;
 use control::{BlockLen, ClusterView, Filters, Identity, KindFields, Target, TargetView};
@@ -15,12 +17,12 @@ use serde_json::json;
 
 use super::words::target_path;
 use super::{Daemon, INTERRUPTED_STATUS, stop_on_interrupt, volume};
-use crate::cli::{FleetCreateArgs, FleetRunArgs, FleetVerb, points};
+use crate::cli::{FleetCreateArgs, FleetFiles, FleetMergeArgs, FleetRunArgs, FleetVerb, points};
 use crate::failure::Failure;
 use crate::mistake::Mistake;
 use crate::output;
 use crate::units::bytes;
-use figures::{FleetReport, Measured};
+use figures::{FleetReport, Measured, NodeCounts};
 
 pub(super) use clients::{Load, measure};
 pub(super) use route::{Route, route};
@@ -36,6 +38,7 @@ pub(super) fn run(daemon: &Daemon, verb: &FleetVerb) -> Result<ExitCode, Failure
         FleetVerb::List => list(daemon)?,
         FleetVerb::Remove => remove(daemon)?,
         FleetVerb::Run(args) => return load(daemon, args),
+        FleetVerb::Merge(args) => return merge(daemon, args),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -65,38 +68,58 @@ impl Member {
     }
 }
 
-/// What the names of this machine's fleet begin with. In a cluster, all nodes have all replicated
-/// volumes, and each may have a fleet.
-fn prefix(daemon: &Daemon) -> String {
-    match daemon.client.get::<ClusterView>("/v1/cluster") {
-        Ok(cluster) => format!("{PREFIX}-{}-", cluster.this_node),
-        Err(_) => format!("{PREFIX}-"),
+/// The fleet of this machine.
+pub(super) struct Fleet {
+    /// The name of this machine's node, or the machine's name.
+    pub(super) node: String,
+    /// What the names of its volumes begin with. In a cluster, all nodes have all replicated
+    /// volumes, and each may have a fleet.
+    prefix: String,
+    /// Its volumes, in order.
+    pub(super) members: Vec<Member>,
+}
+
+impl Fleet {
+    /// The fleet as it is now, which may be empty.
+    fn now(daemon: &Daemon) -> Result<Self, Failure> {
+        let (node, prefix) = match daemon.client.get::<ClusterView>("/v1/cluster") {
+            Ok(cluster) => {
+                let prefix = format!("{PREFIX}-{}-", cluster.this_node);
+                (cluster.this_node, prefix)
+            }
+            Err(_) => (machine_name(), format!("{PREFIX}-")),
+        };
+        let volumes: Vec<VolumeView> = daemon.client.get("/v1/volumes")?;
+        let members = volumes
+            .iter()
+            .filter_map(|volume| Member::of(&prefix, volume));
+        let mut members: Vec<_> = members.collect();
+        members.sort_by_key(|member| member.number);
+        Ok(Self {
+            node,
+            prefix,
+            members,
+        })
+    }
+
+    /// As [`now`](Self::now); an error if it is empty.
+    pub(super) fn some(daemon: &Daemon) -> Result<Self, Failure> {
+        let fleet = Self::now(daemon)?;
+        if fleet.members.is_empty() {
+            return Err(Mistake::NoFleet.into());
+        }
+        Ok(fleet)
     }
 }
 
-/// The fleet of this machine, in order.
-pub(super) fn members(daemon: &Daemon) -> Result<Vec<Member>, Failure> {
-    let prefix = prefix(daemon);
-    let volumes: Vec<VolumeView> = daemon.client.get("/v1/volumes")?;
-    let members = volumes
-        .iter()
-        .filter_map(|volume| Member::of(&prefix, volume));
-    let mut members: Vec<_> = members.collect();
-    members.sort_by_key(|member| member.number);
-    Ok(members)
-}
-
-/// As [`members`]; an error if there are none.
-pub(super) fn some_members(daemon: &Daemon) -> Result<Vec<Member>, Failure> {
-    let members = members(daemon)?;
-    if members.is_empty() {
-        return Err(Mistake::NoFleet.into());
-    }
-    Ok(members)
+fn machine_name() -> String {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
 }
 
 fn create(daemon: &Daemon, args: &FleetCreateArgs) -> Result<(), Failure> {
-    if !members(daemon)?.is_empty() {
+    let fleet = Fleet::now(daemon)?;
+    if !fleet.members.is_empty() {
         return Err(Mistake::FleetExists.into());
     }
     let kind = match args.copies {
@@ -118,9 +141,9 @@ fn create(daemon: &Daemon, args: &FleetCreateArgs) -> Result<(), Failure> {
         filters: Filters::default(),
         save: None,
     };
-    let prefix = prefix(daemon);
     for number in 1..=args.clients {
-        if let Err(failure) = create_member(daemon, &format!("{prefix}{number}"), &definition) {
+        let name = format!("{}{number}", fleet.prefix);
+        if let Err(failure) = create_member(daemon, &name, &definition) {
             // The reason counts, not whether all of the others could be removed.
             let _ = remove_members(daemon);
             return Err(failure);
@@ -139,7 +162,7 @@ fn create_member(daemon: &Daemon, name: &str, definition: &Volume) -> Result<(),
 }
 
 fn list(daemon: &Daemon) -> Result<(), Failure> {
-    let members = members(daemon)?;
+    let members = Fleet::now(daemon)?.members;
     if daemon.is_json() {
         return output::json(&members);
     }
@@ -161,7 +184,7 @@ fn remove(daemon: &Daemon) -> Result<(), Failure> {
 /// Removes all members with their targets; returns how many there were.
 fn remove_members(daemon: &Daemon) -> Result<usize, Failure> {
     let targets: Vec<TargetView> = daemon.client.get("/v1/targets")?;
-    let members = members(daemon)?;
+    let members = Fleet::now(daemon)?.members;
     for member in &members {
         if targets.iter().any(|target| target.name == member.target) {
             let path = format!("{}?force=true", target_path(&member.target));
@@ -173,32 +196,52 @@ fn remove_members(daemon: &Daemon) -> Result<usize, Failure> {
     Ok(members.len())
 }
 
+/// The time between two combinations of commands that begin at a given time: clients end and
+/// connect again.
+const PAUSE: Duration = Duration::from_secs(10);
+
 fn load(daemon: &Daemon, args: &FleetRunArgs) -> Result<ExitCode, Failure> {
     let points = points(&args.sweep).map_err(Failure::mistake)?;
-    let members = some_members(daemon)?;
+    let fleet = Fleet::some(daemon)?;
     let route = route(daemon, args.rdma)?;
     let stop = Stop::default();
     stop_on_interrupt(&stop);
     let bar = progress_bar(points.len());
     let mut report = FleetReport::default();
+    let mut begin = args.begin.map(|s| UNIX_EPOCH + Duration::from_secs(s));
     for point in points {
         bar.set_message(point.to_string());
         let load = Load {
             point,
             warm_up: args.warm_up,
             cool_down: args.cool_down,
+            begin,
             route: &route,
-            members: &members,
+            members: &fleet.members,
+            node: &fleet.node,
         };
         let Some(measured) = measure(&load, &stop)? else {
             bar.finish_and_clear();
             return Ok(ExitCode::from(INTERRUPTED_STATUS));
         };
         report.measured.push(measured);
+        begin = begin.map(|it| it + args.warm_up + point.runtime + args.cool_down + PAUSE);
         bar.inc(1);
     }
     bar.finish_and_clear();
-    report.write_files(args.csv.as_deref(), args.svg.as_deref())?;
+    if let Some(path) = &args.counts {
+        report.write_counts(path)?;
+    }
+    publish(daemon, &report, &args.files)
+}
+
+fn merge(daemon: &Daemon, args: &FleetMergeArgs) -> Result<ExitCode, Failure> {
+    publish(daemon, &FleetReport::merged(&args.counts)?, &args.files)
+}
+
+/// Prints the figures, and writes them to files.
+fn publish(daemon: &Daemon, report: &FleetReport, files: &FleetFiles) -> Result<ExitCode, Failure> {
+    report.write_files(files.csv.as_deref(), files.svg.as_deref())?;
     if daemon.is_json() {
         output::json(&report.document())?;
     } else {
@@ -212,6 +255,6 @@ pub(super) fn progress_bar(runs: usize) -> ProgressBar {
     let style = ProgressStyle::with_template("{wide_bar} {pos}/{len}, {eta} left: {msg}")
         .expect("the template is well-formed");
     let bar = ProgressBar::new(runs as u64).with_style(style);
-    bar.enable_steady_tick(std::time::Duration::from_millis(250));
+    bar.enable_steady_tick(Duration::from_millis(250));
     bar
 }

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use block::testing::Folder;
 use serde_json::Value;
@@ -17,13 +17,22 @@ fn number(object: &Value, name: &str) -> f64 {
         .unwrap_or_else(|| panic!("no {name} in {object}"))
 }
 
+fn is_near(given: f64, expected: f64) {
+    let error = (given - expected).abs();
+    assert!(error <= 1e-6 * expected, "{given}, not {expected}");
+}
+
 fn create(daemon: &Daemon, clients: &str) {
     daemon.ok(&["fleet", "create", "--clients", clients, "--size", "4M"]);
 }
 
 /// Checks that the figures of `total` are the sums of those of the clients, for each kind of I/O.
 fn sums_are_right(measured: &Value) {
-    let clients = measured["clients"].as_array().expect("clients");
+    let nodes = measured["nodes"].as_array().expect("nodes");
+    let clients = nodes
+        .iter()
+        .flat_map(|node| node["clients"].as_array().expect("clients"));
+    let clients: Vec<_> = clients.collect();
     for io in ["read", "write", "all"] {
         let total = &measured["total"][io];
         if total.is_null() {
@@ -36,11 +45,7 @@ fn sums_are_right(measured: &Value) {
         for name in ["bytes", "ios", "iops", "mib_per_s"] {
             let parts = clients.iter().filter(|client| !client[io].is_null());
             let sum: f64 = parts.map(|client| number(&client[io], name)).sum();
-            let total = number(total, name);
-            assert!(
-                (total - sum).abs() <= 1e-6 * sum,
-                "{io} {name}: {total}, not {sum}"
-            );
+            is_near(number(total, name), sum);
         }
         // Latencies are merged: the extremes are those of the clients.
         let extreme = |name: &str, of: fn(f64, f64) -> f64, from: f64| {
@@ -50,12 +55,8 @@ fn sums_are_right(measured: &Value) {
                 .fold(from, of)
         };
         let us = &total["latency_us"];
-        assert_eq!(number(us, "max"), extreme("max", f64::max, 0.0), "{io}");
-        assert_eq!(
-            number(us, "min"),
-            extreme("min", f64::min, f64::MAX),
-            "{io}"
-        );
+        is_near(number(us, "max"), extreme("max", f64::max, 0.0));
+        is_near(number(us, "min"), extreme("min", f64::min, f64::MAX));
     }
 }
 
@@ -73,12 +74,15 @@ fn a_sweep_has_figures_of_each_client_whose_sums_are_the_totals() {
     assert_eq!(measured.len(), 3);
     for (measured, w) in measured.iter().zip([0, 30, 100]) {
         assert_eq!(measured["point"]["w"], w);
-        assert_eq!(measured["clients"].as_array().map(Vec::len), Some(3));
+        assert_eq!(
+            measured["nodes"][0]["clients"].as_array().map(Vec::len),
+            Some(3)
+        );
         sums_are_right(measured);
         let total = &measured["total"];
         let ios = number(&total["all"], "ios");
         assert!(ios > 0.0, "{total}");
-        assert_eq!(number(&total["all"], "bytes"), ios * 4096.0);
+        is_near(number(&total["all"], "bytes"), ios * 4096.0);
         assert_eq!(
             (total["read"].is_null(), total["write"].is_null()),
             (w == 100, w == 0)
@@ -115,7 +119,12 @@ fn files_get_the_figures_and_the_table_has_a_row_per_client() {
         svg.to_str().expect("UTF-8"),
     ];
     let table = daemon.ok(&[&RUN[..], &files].concat());
-    let rows = |begin: &str| table.lines().filter(|line| line.starts_with(begin)).count();
+    let rows = |name: &str| {
+        let names = table
+            .lines()
+            .filter_map(|line| line.split_whitespace().nth(1));
+        names.filter(|found| found.starts_with(name)).count()
+    };
     assert_eq!((rows("fleet-"), rows("total")), (2, 3), "{table}");
     let csv = std::fs::read_to_string(csv).expect("written");
     let lines: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
@@ -141,6 +150,70 @@ fn files_get_the_figures_and_the_table_has_a_row_per_client() {
     assert!(picture.contains("IOPS of the fleet"), "{picture}");
 }
 
+/// The time now, in seconds since 1970.
+fn unix_s() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.expect("after 1970").as_secs()
+}
+
+#[test]
+fn commands_that_begin_at_the_same_time_are_added_up() {
+    let folder = Folder::new();
+    let daemons = ["fleet-merge-1", "fleet-merge-2"].map(Daemon::start);
+    let files = ["n1", "n2"].map(|name| folder.join(name).display().to_string());
+    let begin = (unix_s() + 15).to_string();
+    let runs = daemons.iter().zip(&files).map(|(daemon, file)| {
+        create(daemon, "2");
+        let more = [
+            "--sweep",
+            "runtime=500ms",
+            "--begin",
+            &begin,
+            "--counts",
+            file,
+        ];
+        ramport()
+            .arg("--socket")
+            .arg(daemon.folder.join("socket"))
+            .args(RUN)
+            .args(more)
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("the program runs")
+    });
+    for mut run in runs.collect::<Vec<_>>() {
+        assert!(run.wait().expect("a child").success());
+    }
+    assert!(unix_s().to_string() >= begin);
+    let [daemon, _] = &daemons;
+    let [first, second] = files.each_ref().map(String::as_str);
+    // Both are this machine.
+    let told = daemon.mistake(&["fleet", "merge", first, second]);
+    assert!(told.contains("a file of each node once"), "{told}");
+    let mut counts: Value =
+        serde_json::from_str(&std::fs::read_to_string(second).expect("written")).expect("JSON");
+    counts["measured"][0]["nodes"][0]["node"] = "another".into();
+    std::fs::write(second, counts.to_string()).expect("written");
+    let merged = daemon.json(&["fleet", "merge", first, second]);
+    let measured = &merged["measured"][0];
+    sums_are_right(measured);
+    let nodes = measured["nodes"].as_array().expect("nodes");
+    assert_eq!(nodes.len(), 2);
+    let ios = |of: &Value| number(&of["total"]["all"], "ios");
+    is_near(ios(measured), ios(&nodes[0]) + ios(&nodes[1]));
+    let table = daemon.ok(&["fleet", "merge", first, second]);
+    let is_total = |line: &&str| line.split_whitespace().nth(1) == Some("total");
+    // Of each node, and reads and all I/Os of both.
+    assert_eq!(table.lines().filter(is_total).count(), 4, "{table}");
+    counts["measured"][0]["point"]["w"] = 5.into();
+    std::fs::write(second, counts.to_string()).expect("written");
+    let told = daemon.mistake(&["fleet", "merge", first, second]);
+    assert!(told.contains("the same --sweep"), "{told}");
+    std::fs::write(second, "{").expect("written");
+    let told = daemon.mistake(&["fleet", "merge", first, second]);
+    assert!(told.contains("ramport fleet run --counts"), "{told}");
+}
+
 #[test]
 fn mistakes_say_how_to_fix_them() {
     let daemon = Daemon::start("fleet-mistakes");
@@ -153,6 +226,8 @@ fn mistakes_say_how_to_fix_them() {
     assert!(told.contains("portal set URL --rdma on"), "{told}");
     let told = daemon.mistake(&["fleet", "run", "--sweep", "w=101"]);
     assert!(told.contains("choose 0 to 100"), "{told}");
+    let told = daemon.mistake(&["fleet", "run", "--begin", "1"]);
+    assert!(told.contains("choose a time at least"), "{told}");
     let told = daemon.mistake(&["study", "rdma"]);
     assert!(told.contains("nvme+rdma"), "{told}");
     // What cannot be created leaves nothing.

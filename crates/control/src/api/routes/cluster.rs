@@ -11,9 +11,9 @@ use server::ErrorKind;
 use super::super::answer::{ApiError, ErrorBody, call, read};
 use super::{Answer, Created, Done, ForceQuery};
 use crate::cluster::{
-    ClusterControl, ClusterFault, ClusterView, JoinCluster, NewCluster, NodeView,
+    ClusterControl, ClusterFault, ClusterView, JoinCluster, NewCluster, NodeView, WatchView,
 };
-use crate::engine::{Engine, WatchView};
+use crate::engine::Engine;
 
 /// The cluster, if the daemon takes part in clusters.
 #[derive(Clone)]
@@ -110,11 +110,11 @@ pub(super) async fn watch(
     call(engine, move |engine| {
         let watched = match &cluster.0 {
             Some(control) => control.watch(),
-            None => Ok(WatchView::of_one(engine)),
+            None => Ok(engine.watch_alone()),
         };
         match watched {
             Ok(view) => Ok(Json(view)),
-            Err(fault) if fault.kind == ErrorKind::NotFound => Ok(Json(WatchView::of_one(engine))),
+            Err(fault) if fault.kind == ErrorKind::NotFound => Ok(Json(engine.watch_alone())),
             Err(fault) => Err(fault.into()),
         }
     })

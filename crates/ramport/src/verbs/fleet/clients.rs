@@ -10,10 +10,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use bench::{Part, Stop};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Measured, Member, Route};
+use super::{Measured, Member, NodeCounts, Route};
 use crate::cli::Point;
 use crate::failure::Failure;
-use crate::mistake::SystemFailure;
+use crate::mistake::{Mistake, SystemFailure};
 
 /// How long clients have to connect before they begin together, and how much more each of them
 /// adds.
@@ -33,15 +33,39 @@ pub(crate) struct Load<'a> {
     pub(crate) point: Point,
     pub(crate) warm_up: Duration,
     pub(crate) cool_down: Duration,
+    /// When the load begins; as soon as all clients can be connected, without it.
+    pub(crate) begin: Option<SystemTime>,
     pub(crate) route: &'a Route,
     pub(crate) members: &'a [Member],
+    /// The name of this machine's node.
+    pub(crate) node: &'a str,
+}
+
+/// Sleeps until a time; false if `stop` was requested.
+fn sleep_until(time: SystemTime, stop: &Stop) -> bool {
+    while let Ok(left) = time.duration_since(SystemTime::now()) {
+        if stop.is_requested() {
+            return false;
+        }
+        thread::sleep(left.min(TICK));
+    }
+    true
 }
 
 /// Starts a client per member and waits for their counts; nothing if `stop` was requested.
 pub(crate) fn measure(load: &Load<'_>, stop: &Stop) -> Result<Option<Measured>, Failure> {
     let clients = u32::try_from(load.members.len()).unwrap_or(u32::MAX);
     let connect_time = CONNECT_TIME + CONNECT_TIME_PER_CLIENT * clients;
-    let begin = SystemTime::now() + connect_time;
+    let now = SystemTime::now();
+    let begin = load.begin.unwrap_or(now + connect_time);
+    // Connections that wait for long would be given up.
+    let start = begin - connect_time;
+    if start < now && load.begin.is_some() {
+        return Err(Mistake::BeginPassed { connect_time }.into());
+    }
+    if !sleep_until(start, stop) {
+        return Ok(None);
+    }
     let started = load.members.iter();
     let started = started.map(|member| Client::start(load, member, begin));
     let mut clients = started.collect::<Result<Vec<_>, _>>()?;
@@ -58,8 +82,11 @@ pub(crate) fn measure(load: &Load<'_>, stop: &Stop) -> Result<Option<Measured>, 
     let counted = clients.into_iter().map(Client::finish);
     Ok(Some(Measured {
         point: *point,
-        portal: load.route.portal.url.clone(),
-        clients: counted.collect::<Result<_, _>>()?,
+        nodes: vec![NodeCounts {
+            node: load.node.to_owned(),
+            portal: load.route.portal.url.clone(),
+            clients: counted.collect::<Result<_, _>>()?,
+        }],
     }))
 }
 
@@ -138,15 +165,13 @@ impl Client {
     fn finish(mut self) -> Result<(String, Part), Failure> {
         let name = self.name.clone();
         let output = text(self.output.take());
-        match serde_json::from_str(&output) {
-            Ok(part) => Ok((name, part)),
-            Err(_) => {
-                let errors = text(self.errors.take());
-                let reason = errors.lines().last().unwrap_or("it printed nothing");
-                let reason = reason.trim_start_matches("ramport: ").to_owned();
-                Err(SystemFailure::Client { name, reason }.into())
-            }
+        if let Ok(part) = serde_json::from_str(&output) {
+            return Ok((name, part));
         }
+        let errors = text(self.errors.take());
+        let reason = errors.lines().last().unwrap_or("it printed nothing");
+        let reason = reason.trim_start_matches("ramport: ").to_owned();
+        Err(SystemFailure::Client { name, reason }.into())
     }
 }
 

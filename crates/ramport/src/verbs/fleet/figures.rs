@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use bench::{BarChart, Direction, Part, PartFigures};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::cli::Point;
@@ -14,15 +14,24 @@ use crate::mistake::Mistake;
 use crate::output;
 
 /// The columns of tables.
-const TITLES: [&str; 12] = [
-    "CLIENT", "I/O", "BYTES", "I/Os", "MiB/s", "IOPS", "IOPS SD", "MEAN us", "SD us", "P50 us",
-    "P99 us", "P99.9 us",
+const TITLES: [&str; 13] = [
+    "NODE", "CLIENT", "I/O", "BYTES", "I/Os", "MiB/s", "IOPS", "IOPS SD", "MEAN us", "SD us",
+    "P50 us", "P99 us", "P99.9 us",
 ];
+/// Stands for all nodes, or all clients of a node, in tables.
+const ALL: &str = "total";
 
 /// What the clients counted at the same time.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Measured {
     pub(crate) point: Point,
+    pub(crate) nodes: Vec<NodeCounts>,
+}
+
+/// What the clients of a node counted.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct NodeCounts {
+    pub(crate) node: String,
     /// The URL of the portal that they used.
     pub(crate) portal: String,
     /// The clients, by the names of their volumes.
@@ -30,7 +39,7 @@ pub(crate) struct Measured {
 }
 
 /// The figures of a sweep.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct FleetReport {
     pub(super) measured: Vec<Measured>,
 }
@@ -66,30 +75,101 @@ impl Sides {
     }
 }
 
-impl Measured {
+impl NodeCounts {
     /// All clients together.
+    fn total(&self) -> Part {
+        sum(self.clients.iter().map(|(_, part)| part))
+    }
+
+    /// Each client.
+    fn sides(&self) -> impl Iterator<Item = Sides> {
+        let clients = self.clients.iter();
+        clients.map(|(name, part)| Sides::of(name, part))
+    }
+}
+
+impl Measured {
+    /// All clients of all nodes together.
     pub(crate) fn total(&self) -> Part {
-        let mut total = Part::default();
-        for (_, part) in &self.clients {
-            total.add(part);
-        }
-        total
+        sum(self.clients())
     }
 
     /// Whether I/Os failed, or a client ended early.
     pub(crate) fn has_failed(&self) -> bool {
-        let mut clients = self.clients.iter();
-        clients.any(|(_, part)| part.errors > 0 || part.problem.is_some())
+        self.clients()
+            .any(|part| part.errors > 0 || part.problem.is_some())
     }
 
-    /// Each client.
-    fn sides(&self) -> Vec<Sides> {
-        let clients = self.clients.iter();
-        clients.map(|(name, part)| Sides::of(name, part)).collect()
+    fn clients(&self) -> impl Iterator<Item = &Part> {
+        let clients = self.nodes.iter().flat_map(|node| &node.clients);
+        clients.map(|(_, part)| part)
+    }
+
+    /// All figures, with their nodes: of each client, of each node if there are several, and of all
+    /// together.
+    fn sides(&self) -> Vec<(&str, Sides)> {
+        let mut sides = Vec::new();
+        for node in &self.nodes {
+            sides.extend(node.sides().map(|client| (node.node.as_str(), client)));
+            if self.nodes.len() > 1 {
+                sides.push((&node.node, Sides::of(ALL, &node.total())));
+            }
+        }
+        sides.push((ALL, Sides::of(ALL, &self.total())));
+        sides
     }
 }
 
+fn sum<'a>(parts: impl Iterator<Item = &'a Part>) -> Part {
+    parts.fold(Part::default(), |mut sum, part| {
+        sum.add(part);
+        sum
+    })
+}
+
 impl FleetReport {
+    /// What several nodes counted at the same time, from the files with their counts.
+    pub(super) fn merged(paths: &[PathBuf]) -> Result<Self, Failure> {
+        let mut merged: Option<Self> = None;
+        for path in paths {
+            let next = Self::read_counts(path)?;
+            let Some(merged) = &mut merged else {
+                merged = Some(next);
+                continue;
+            };
+            let points = |of: &Self| of.measured.iter().map(|it| it.point).collect::<Vec<_>>();
+            if points(merged) != points(&next) {
+                let (path, first) = (path.clone(), paths[0].clone());
+                return Err(Mistake::OtherSweep { path, first }.into());
+            }
+            for (all, more) in merged.measured.iter_mut().zip(next.measured) {
+                for node in more.nodes {
+                    if all.nodes.iter().any(|known| known.node == node.node) {
+                        let (path, node) = (path.clone(), node.node);
+                        return Err(Mistake::NodeTwice { path, node }.into());
+                    }
+                    all.nodes.push(node);
+                }
+            }
+        }
+        Ok(merged.unwrap_or_default())
+    }
+
+    fn read_counts(path: &Path) -> Result<Self, Failure> {
+        let path = path.to_owned();
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(source) => return Err(Mistake::ReadFile { path, source }.into()),
+        };
+        serde_json::from_str(&text).map_err(|source| Mistake::NoCounts { path, source }.into())
+    }
+
+    /// Writes the counts for [`merged`](Self::merged).
+    pub(super) fn write_counts(&self, path: &Path) -> Result<(), Failure> {
+        let text = serde_json::to_string(self).map_err(anyhow::Error::from)?;
+        write(path, text)
+    }
+
     /// Whether I/Os failed, or clients ended early.
     pub(super) fn has_failed(&self) -> bool {
         self.measured.iter().any(Measured::has_failed)
@@ -97,38 +177,43 @@ impl FleetReport {
 
     pub(super) fn document(&self) -> Value {
         let measured = self.measured.iter().map(|measured| {
+            let nodes = measured.nodes.iter().map(|node| {
+                json!({
+                    "node": node.node,
+                    "portal": node.portal,
+                    "clients": node.sides().collect::<Vec<_>>(),
+                    "total": Sides::of(ALL, &node.total()),
+                })
+            });
             json!({
                 "point": measured.point,
-                "portal": measured.portal,
-                "clients": measured.sides(),
-                "total": Sides::of("total", &measured.total()),
+                "nodes": nodes.collect::<Vec<_>>(),
+                "total": Sides::of(ALL, &measured.total()),
             })
         });
         json!({ "measured": measured.collect::<Vec<_>>() })
     }
 
-    /// Tables for people: a row per client, and the total with its reads and writes.
+    /// Tables for people: a row per client and node, and the total with its reads and writes.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
         for measured in &self.measured {
-            let total = Sides::of("total", &measured.total());
-            let mut rows: Vec<_> = measured
-                .sides()
-                .iter()
-                .map(|client| cells(&client.name, "all", &client.all))
+            let total = Sides::of(ALL, &measured.total());
+            let sides = measured.sides();
+            let parts = sides.iter().filter(|(node, _)| *node != ALL);
+            let mut rows: Vec<_> = parts
+                .map(|(node, sides)| cells(node, &sides.name, "all", &sides.all))
                 .collect();
-            rows.extend(
-                total
-                    .rows()
-                    .map(|(io, figures)| cells("total", io, figures)),
-            );
-            let lines = output::layout(&TITLES, &TITLES[2..], rows, None);
+            let totals = total.rows();
+            rows.extend(totals.map(|(io, figures)| cells(ALL, ALL, io, figures)));
+            let lines = output::layout(&TITLES, &TITLES[3..], rows, None);
+            let portals: Vec<_> = measured.nodes.iter().map(|node| &*node.portal).collect();
             // Writing to a string does not fail.
             let _ = writeln!(
                 text,
                 "{} by {}\n{}",
                 measured.point,
-                measured.portal,
+                portals.join(", "),
                 lines.join("\n")
             );
             if let Some(problem) = &total.problem {
@@ -146,8 +231,7 @@ impl FleetReport {
         svg: Option<&Path>,
     ) -> Result<(), Failure> {
         if let Some(path) = csv {
-            let path = path.to_owned();
-            fs::write(&path, self.csv()).map_err(|source| Mistake::WriteFile { path, source })?;
+            write(path, self.csv())?;
         }
         match svg {
             Some(path) => BarChart::draw_all(&self.charts(), path).map_err(Failure::mistake),
@@ -158,7 +242,7 @@ impl FleetReport {
     /// A line per client or total and kind of I/O. No field has a comma.
     fn csv(&self) -> String {
         let mut text = String::from(
-            "portal,bs,w,threads,iodepth,runtime_s,client,io,bytes,ios,mib_per_s,iops,iops_stddev,\
+            "node,bs,w,threads,iodepth,runtime_s,client,io,bytes,ios,mib_per_s,iops,iops_stddev,\
              mean_us,stddev_us,p50_us,p90_us,p99_us,p99_9_us,max_us\n",
         );
         for measured in &self.measured {
@@ -169,8 +253,7 @@ impl FleetReport {
                 iodepth,
                 runtime,
             } = measured.point;
-            let total = Sides::of("total", &measured.total());
-            for sides in measured.sides().iter().chain([&total]) {
+            for (node, sides) in measured.sides() {
                 for (io, figures) in sides.rows() {
                     let PartFigures {
                         bytes,
@@ -185,7 +268,7 @@ impl FleetReport {
                         text,
                         "{},{bs},{w},{threads},{iodepth},{},{},{io},{bytes},{ios},{mib_per_s:.3},{iops:.3},\
                          {iops_stddev:.3},{:.3},{:.3},{:.3},{:.3},{:.3},{:.3},{:.3}",
-                        measured.portal,
+                        node,
                         runtime.as_secs_f64(),
                         sides.name,
                         us.mean,
@@ -236,10 +319,17 @@ impl FleetReport {
     }
 }
 
-fn cells(name: &str, io: &str, figures: &PartFigures) -> Vec<String> {
+/// Writes a file.
+fn write(path: &Path, text: String) -> Result<(), Failure> {
+    let path = path.to_owned();
+    fs::write(&path, text).map_err(|source| Mistake::WriteFile { path, source }.into())
+}
+
+fn cells(node: &str, name: &str, io: &str, figures: &PartFigures) -> Vec<String> {
     let us = figures.latency_us;
     let latencies = [us.mean, us.stddev, us.p50, us.p99, us.p99_9];
     let mut cells = vec![
+        node.to_owned(),
         name.to_owned(),
         io.to_owned(),
         figures.bytes.to_string(),

@@ -8,7 +8,7 @@ use bench::{PartFigures, Stop};
 use super::{Cell, Machine, Section, StudyReport};
 use crate::cli::{Point, StudyRdmaArgs, Switch};
 use crate::failure::Failure;
-use crate::verbs::fleet::{Load, Member, Route, measure, progress_bar, route, some_members};
+use crate::verbs::fleet::{Fleet, Load, Route, measure, progress_bar, route};
 use crate::verbs::{Daemon, INTERRUPTED_STATUS, stop_on_interrupt};
 
 /// The shares of writes in per cent.
@@ -81,19 +81,19 @@ struct Sample {
 }
 
 pub(super) fn run(daemon: &Daemon, args: &StudyRdmaArgs) -> Result<ExitCode, Failure> {
-    let members = some_members(daemon)?;
+    let fleet = Fleet::some(daemon)?;
     let routes = WAYS.map(|way| route(daemon, way));
     let [off, on] = routes;
     let routes = [off?, on?];
     let stop = Stop::default();
     stop_on_interrupt(&stop);
-    let Some((samples, failed)) = sample(args, &members, &routes, &stop)? else {
+    let Some((samples, failed)) = sample(args, &fleet, &routes, &stop)? else {
         return Ok(ExitCode::from(INTERRUPTED_STATUS));
     };
     let portals = routes.map(|route| route.portal);
     let report = report(
         args,
-        members.len(),
+        fleet.members.len(),
         Machine::this(&portals)?,
         &samples,
         failed,
@@ -106,16 +106,17 @@ pub(super) fn run(daemon: &Daemon, args: &StudyRdmaArgs) -> Result<ExitCode, Fai
 /// of measurements in which I/Os failed, too.
 fn sample(
     args: &StudyRdmaArgs,
-    members: &[Member],
+    fleet: &Fleet,
     routes: &[Route; WAYS.len()],
     stop: &Stop,
 ) -> Result<Option<(Vec<Sample>, usize)>, Failure> {
     let sizes = [FleetSize::One, FleetSize::All];
     let runs = sizes.len() * WRITES.len() * WAYS.len() * usize::from(args.repeats);
+    let all = fleet.members.as_slice();
     let bar = progress_bar(runs);
     let (mut samples, mut failed) = (Vec::with_capacity(runs), 0);
     for _ in 0..args.repeats {
-        for (size, members) in sizes.into_iter().zip([&members[..1], members]) {
+        for (size, members) in sizes.into_iter().zip([&all[..1], all]) {
             for writes in WRITES {
                 for (way, route) in WAYS.into_iter().zip(routes) {
                     let point = point(writes, args.runtime);
@@ -124,8 +125,10 @@ fn sample(
                         point,
                         warm_up: args.warm_up,
                         cool_down: COOL_DOWN,
+                        begin: None,
                         route,
                         members,
+                        node: &fleet.node,
                     };
                     let Some(measured) = measure(&load, stop)? else {
                         bar.finish_and_clear();
