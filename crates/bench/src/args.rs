@@ -1,6 +1,9 @@
 //! The command line of `ramport bench`.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::PathBuf,
+    time::{Duration, SystemTime},
+};
 
 use clap::Args as ClapArgs;
 use file_io::Caching;
@@ -64,6 +67,18 @@ pub struct Args {
     /// Warm-up time before measuring
     #[arg(long, alias = "ramp_time", value_name = "TIME", default_value = "0", value_parser = parse_time)]
     pub ramp_time: Duration,
+
+    /// How long to keep the load up after measuring; runs of several clients end under load then
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = parse_time)]
+    pub cool_down: Duration,
+
+    /// Begin at this time, in milliseconds since 1970; connections are made before
+    #[arg(long, value_name = "MS", hide = true)]
+    pub begin_unix_ms: Option<u64>,
+
+    /// Print what can be added to the counts of other clients, as JSON
+    #[arg(long, hide = true, conflicts_with_all = ["suite", "compare", "verify"])]
+    pub part: bool,
 
     /// Limit I/Os per second and job; latency is then measured from the time an I/O was due
     #[arg(
@@ -180,6 +195,10 @@ impl Args {
             jobs: self.numjobs,
             end,
             ramp: self.ramp_time,
+            cool_down: self.cool_down,
+            begin: self
+                .begin_unix_ms
+                .map(|ms| SystemTime::UNIX_EPOCH + Duration::from_millis(ms)),
             offset_bytes: self.offset,
             size_bytes: self.size,
             rate,

@@ -9,7 +9,7 @@ use std::{
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use crate::{Args, BenchError, Stop, compare, consent, run, run_suite, svg, verify};
+use crate::{Args, BenchError, Part, Stop, compare, consent, run, run_suite, svg, verify};
 
 /// The outcome of a finished command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +84,12 @@ fn carry_out(args: &Args, bar: &ProgressBar, stop: &Stop) -> Result<(Verdict, St
         report.notes.push(error.to_string());
         failures += 1;
     }
-    Ok((verdict(failures), text(args, &report)))
+    let text = if args.part {
+        serde_json::to_string(&Part::of(&report)).expect("a part has only plain figures")
+    } else {
+        text(args, &report)
+    };
+    Ok((verdict(failures), text))
 }
 
 fn verdict(failures: u64) -> Verdict {

@@ -271,6 +271,11 @@ impl Job {
         self.left = 0;
     }
 
+    /// Issues more, without an end.
+    pub(crate) fn resume(&mut self) {
+        self.left = u64::MAX;
+    }
+
     /// Counts what is still in flight as unanswered, with the time that it has waited. Its slots
     /// stay in use.
     pub(crate) fn abandon(&mut self, now: Instant, tally: &mut Tally) {

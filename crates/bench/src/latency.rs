@@ -29,6 +29,19 @@ impl Latencies {
         self.0.saturating_record(ns);
     }
 
+    /// Counts a latency in nanoseconds several times.
+    pub(crate) fn record_many(&mut self, ns: u64, count: u64) {
+        self.0.saturating_record_n(ns, count);
+    }
+
+    /// The latencies that were counted, to within a step, with their counts.
+    pub(crate) fn counts(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.0.iter_recorded().map(|step| {
+            let ns = self.0.median_equivalent(step.value_iterated_to());
+            (ns, step.count_at_value())
+        })
+    }
+
     /// Adds the counts of another thread.
     pub fn merge(&mut self, other: &Self) {
         self.0.add(&other.0).expect("all have the same bounds");

@@ -1,7 +1,11 @@
 //! What to do, checked: the form that [`crate::Args`] is turned into and that programs fill in
 //! themselves.
 
-use std::{fmt, str::FromStr, time::Duration};
+use std::{
+    fmt,
+    str::FromStr,
+    time::{Duration, SystemTime},
+};
 
 use file_io::{Caching, FileAccess};
 use serde::{Serialize, Serializer};
@@ -138,6 +142,10 @@ pub struct Plan {
     pub end: End,
     /// How long to run before measuring.
     pub ramp: Duration,
+    /// How long to keep the load up after measuring, in a run that ends after a time.
+    pub cool_down: Duration,
+    /// When to begin; at once without it. Connections are made before.
+    pub begin: Option<SystemTime>,
     /// Where the region starts.
     pub offset_bytes: u64,
     /// The length of the region in bytes; `None` extends it to the end of the source.
@@ -188,6 +196,8 @@ impl Plan {
             jobs: 1,
             end: End::After(Duration::from_secs(10)),
             ramp: Duration::ZERO,
+            cool_down: Duration::ZERO,
+            begin: None,
             offset_bytes: 0,
             size_bytes: None,
             rate: None,

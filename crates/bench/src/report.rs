@@ -45,6 +45,9 @@ pub struct Report {
     pub notes: Vec<String>,
     #[serde(skip)]
     pub(crate) latencies: [Latencies; 3],
+    /// IOPS in each interval, per direction.
+    #[serde(skip)]
+    pub(crate) samples: [Vec<f64>; 3],
 }
 
 /// What was requested.
@@ -422,6 +425,7 @@ pub(crate) mod tests {
             interrupted: false,
             notes: Vec::new(),
             latencies,
+            samples: Default::default(),
         }
     }
 

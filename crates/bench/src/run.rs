@@ -6,7 +6,7 @@ use std::{
         mpsc::{self, RecvTimeoutError},
     },
     thread,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use indicatif::ProgressBar;
@@ -226,17 +226,8 @@ fn measure(
             })
             .collect();
         drop(ended);
-        let start = Instant::now();
-        let measure_from = start + plan.ramp;
-        let end = match plan.end {
-            End::After(runtime) => Some(measure_from + runtime),
-            End::OnePass => None,
-        };
-        let begun = Schedule {
-            start,
-            measure_from,
-            end,
-        };
+        wait_for_begin(plan);
+        let begun = Schedule::from_now(plan);
         schedule.set(begun).expect("it is set once");
         barrier.wait();
         let watch = Watch {
@@ -253,6 +244,16 @@ fn measure(
         }
         Ok(gather(outcomes, watched, begun, &source_names))
     })
+}
+
+/// Waits until the run is to begin, or is to end early.
+fn wait_for_begin(plan: &Plan) {
+    let Some(begin) = plan.begin else { return };
+    while let Ok(left) = begin.duration_since(SystemTime::now())
+        && !plan.stop.is_requested()
+    {
+        thread::sleep(left.min(TICK));
+    }
 }
 
 /// Until when the bar continues.
@@ -495,5 +496,6 @@ fn report(
         interrupted: plan.stop.is_requested(),
         notes,
         latencies: with_late,
+        samples: measured.samples,
     }
 }

@@ -13,7 +13,7 @@ use rustix::{
 };
 
 use crate::{
-    OnError, Stop, Wait,
+    End, OnError, Plan, Stop, Wait,
     job::{Job, Stall},
     port::{Done, Port, PortError},
     tally::{Counter, Tally},
@@ -27,6 +27,27 @@ pub(crate) struct Schedule {
     pub(crate) measure_from: Instant,
     /// The end of a run that ends by time.
     pub(crate) end: Option<Instant>,
+    /// Until when the load continues after the end.
+    pub(crate) cool_until: Option<Instant>,
+}
+
+impl Schedule {
+    /// That of a run that begins now.
+    pub(crate) fn from_now(plan: &Plan) -> Self {
+        let start = Instant::now();
+        let measure_from = start + plan.ramp;
+        let end = match plan.end {
+            End::After(runtime) => Some(measure_from + runtime),
+            End::OnePass => None,
+        };
+        let cools_down = !plan.cool_down.is_zero();
+        Self {
+            start,
+            measure_from,
+            end,
+            cool_until: end.filter(|_| cools_down).map(|end| end + plan.cool_down),
+        }
+    }
 }
 
 /// A thread's part of a run.
@@ -65,15 +86,13 @@ pub(crate) struct JobOutcome {
 }
 
 impl JobOutcome {
-    fn of(job: Job) -> Self {
-        let outcome = Self {
+    fn of(job: &Job) -> Self {
+        Self {
             source: job.source,
             measured: job.measured,
             stall: job.stall,
             answered: job.is_idle(),
-        };
-        job.port.close();
-        outcome
+        }
     }
 }
 
@@ -94,6 +113,16 @@ struct Run {
 }
 
 impl Run {
+    fn new(schedule: Schedule) -> Self {
+        Self {
+            schedule,
+            measuring: false,
+            tally: Tally::default(),
+            done: Vec::with_capacity(1 << 12),
+            next_patience_check: schedule.start,
+        }
+    }
+
     /// Drops what the ramp has counted.
     fn start_measuring(&mut self, jobs: &mut [Job]) {
         self.measuring = true;
@@ -106,19 +135,8 @@ impl Run {
 
 impl Worker {
     pub(crate) fn run(mut self, schedule: Schedule) -> Outcome {
-        let mut run = Run {
-            schedule,
-            measuring: false,
-            tally: Tally::default(),
-            done: Vec::with_capacity(1 << 12),
-            next_patience_check: schedule.start,
-        };
-        let ended = if self.jobs.len() == 1 {
-            self.run_one(&mut run)
-        } else {
-            self.run_many(&mut run)
-        };
-        let (finished, mut breakdown) = match ended {
+        let mut run = Run::new(schedule);
+        let (finished, mut breakdown) = match self.run_all(&mut run) {
             Ok(finished) => (finished, None),
             Err(breakdown) => (Instant::now(), Some(breakdown)),
         };
@@ -135,12 +153,53 @@ impl Worker {
             }
             job.abandon(Instant::now(), &mut run.tally);
         }
-        let jobs = self.jobs.into_iter().map(JobOutcome::of).collect();
+        let jobs: Vec<_> = self.jobs.iter().map(JobOutcome::of).collect();
+        if let Some(until) = schedule.cool_until
+            && breakdown.is_none()
+            && jobs.iter().all(|job| job.answered)
+        {
+            self.cool_down(until);
+        }
+        for job in self.jobs {
+            job.port.close();
+        }
         Outcome {
             jobs,
             tally: run.tally,
             finished,
             breakdown,
+        }
+    }
+
+    fn run_all(&mut self, run: &mut Run) -> Result<Instant, Breakdown> {
+        if self.jobs.len() == 1 {
+            self.run_one(run)
+        } else {
+            self.run_many(run)
+        }
+    }
+
+    /// Keeps the load up until `until`, for others that still measure. Nothing of it is counted.
+    fn cool_down(&mut self, until: Instant) {
+        // The thread that watches reads the former one.
+        self.counter = Arc::default();
+        self.on_error = OnError::Count;
+        for job in &mut self.jobs {
+            job.resume();
+        }
+        let now = Instant::now();
+        let mut run = Run::new(Schedule {
+            start: now,
+            measure_from: now,
+            end: Some(until),
+            cool_until: None,
+        });
+        // What fails now is not part of the measurement.
+        let _ = self.run_all(&mut run);
+        let deadline = Instant::now() + DRAIN_MAX;
+        for job in &mut self.jobs {
+            job.stop();
+            let _ = drain(job, &mut run, deadline);
         }
     }
 

@@ -11,6 +11,7 @@ mod routes;
 mod shared;
 mod view;
 mod volumes;
+mod watch;
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,7 +22,7 @@ use std::time::Duration;
 
 use control::{
     ClusterControl, ClusterFault, ClusterView, Engine, ErrorKind, Force, JoinCluster, NewCluster,
-    Token, Volume, VolumeName,
+    Token, Volume, VolumeName, WatchView,
 };
 use node_link::Replicas;
 use rustls::ServerConfig;
@@ -292,6 +293,11 @@ impl ClusterControl for Control {
     fn show(&self) -> Result<ClusterView, ClusterFault> {
         let shared = self.shared.clone();
         self.wait(async move { view::show(&shared.active()?).await })
+    }
+
+    fn watch(&self) -> Result<WatchView, ClusterFault> {
+        let shared = self.shared.clone();
+        self.wait(async move { watch::watch(&shared).await })
     }
 
     fn create(&self, request: NewCluster) -> Result<ClusterView, ClusterFault> {

@@ -11,6 +11,8 @@ use crate::definitions::Volume;
 pub trait ClusterControl: Send + Sync {
     /// The cluster that this machine belongs to.
     fn show(&self) -> Result<ClusterView, ClusterFault>;
+    /// What each node of the cluster has done.
+    fn watch(&self) -> Result<WatchView, ClusterFault>;
     /// Makes a cluster of machines.
     fn create(&self, request: NewCluster) -> Result<ClusterView, ClusterFault>;
     /// Makes this machine a node of a cluster that another machine belongs to.
@@ -122,6 +124,100 @@ pub enum NodeState {
     Up,
     /// Its lease has ended: it is stopped, or cut off from etcd.
     Down,
+}
+
+/// The nodes of the cluster, or this machine alone if it belongs to none.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct WatchView {
+    /// The cluster's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
+    /// The nodes, by name.
+    pub nodes: Vec<WatchedNode>,
+    /// Why the list of nodes may be out of date.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
+/// A node, and what it has done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct WatchedNode {
+    /// Its name.
+    pub name: String,
+    /// Whether it answered.
+    pub state: NodeState,
+    /// Why it did not answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+    /// What it has done; absent if it did not answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counters: Option<NodeCounters>,
+}
+
+/// What a node has done since it started. Figures of an interval are differences of two readings.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NodeCounters {
+    /// When the daemon started, in microseconds since 1970. Counters of another start are not
+    /// comparable.
+    pub started_unix_us: u64,
+    /// When the counters were read: the machine's monotonic clock in microseconds.
+    pub read_at_us: u64,
+    /// Commands of hosts of all kinds, including failed ones.
+    pub operations: u64,
+    /// Reads.
+    pub reads: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub write_bytes: u64,
+    /// The latencies of all commands together, in nanoseconds.
+    pub latency_sum_ns: u64,
+    /// Commands that failed.
+    pub errors: u64,
+    /// Copies of replicated volumes that this node holds.
+    pub copies: usize,
+    /// Those of them that have every acknowledged write.
+    pub copies_in_sync: usize,
+    /// What this node copies to nodes whose copies miss writes, by node.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rebuilds: Vec<RebuildProgress>,
+}
+
+/// Copies that one node brings up to date on another one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RebuildProgress {
+    /// The node whose copies are brought up to date.
+    pub node: String,
+    /// How many they are.
+    pub copies: usize,
+    /// Bytes of the volumes that have been passed.
+    pub done_bytes: u64,
+    /// Bytes of the volumes.
+    pub size_bytes: u64,
+}
+
+impl WatchedNode {
+    /// A node that answered.
+    pub fn answered(name: &str, counters: NodeCounters) -> Self {
+        Self {
+            name: name.to_owned(),
+            state: NodeState::Up,
+            problem: None,
+            counters: Some(counters),
+        }
+    }
+
+    /// A node that did not answer.
+    pub fn silent(name: &str, problem: String) -> Self {
+        Self {
+            name: name.to_owned(),
+            state: NodeState::Down,
+            problem: Some(problem),
+            counters: None,
+        }
+    }
 }
 
 /// A cluster that is to be made.

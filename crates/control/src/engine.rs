@@ -35,6 +35,7 @@ mod steps;
 mod top;
 mod verbs;
 mod views;
+mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -15,6 +15,7 @@ mod cluster;
 mod connect_line;
 mod copy;
 mod examples;
+mod fleet;
 mod host;
 mod identity;
 mod network;
@@ -24,10 +25,12 @@ mod share;
 mod shell;
 mod snapshots;
 mod study;
+mod sweep;
 mod target;
 mod top;
 mod values;
 mod volume_create;
+mod watch;
 
 use api::parse_api;
 pub(crate) use api::{ApiAddress, TokenVerb};
@@ -36,6 +39,7 @@ pub(crate) use cluster::{ClusterArgs, ClusterCreateArgs, ClusterVerb, NodeVerb};
 pub(crate) use connect_line::ConnectLineArgs;
 pub(crate) use copy::CopyArgs;
 pub(crate) use examples::definitions_example;
+pub(crate) use fleet::{FleetCreateArgs, FleetFiles, FleetMergeArgs, FleetRunArgs, FleetVerb};
 pub(crate) use host::{ChapArgs, DhChapArgs, HostArgs, HostVerb, KeygenArgs, TlsArgs};
 pub(crate) use identity::IdentityArgs;
 pub(crate) use network::{ReferralVerb, SessionVerb};
@@ -46,7 +50,8 @@ pub(crate) use saves::{
 pub(crate) use share::{ShareCreateArgs, ShareSetArgs, ShareVerb};
 pub(crate) use shell::ShellArgs;
 pub(crate) use snapshots::{CloneArgs, RollbackArgs, SnapshotArgs, SnapshotVerb};
-pub(crate) use study::{StudyBrpArgs, StudySeries, StudyVerb};
+pub(crate) use study::{StudyBrpArgs, StudyRdmaArgs, StudySeries, StudyVerb};
+pub(crate) use sweep::{Point, points};
 pub(crate) use target::{AccessArgs, DetachArgs, TargetCreateArgs, TargetSetArgs, TargetVerb};
 pub(crate) use top::{Column, TopArgs, View};
 pub(crate) use values::{Attach, Cores, HostLuns, MemoryBudget};
@@ -57,6 +62,7 @@ use values::{
 pub(crate) use volume_create::{
     AddMemberArgs, CacheArgs, MirrorArgs, Replacement, ScrubArgs, VolumeCreateArgs,
 };
+pub(crate) use watch::WatchArgs;
 
 /// What `--version` prints after the name.
 const VERSION: &str = if cfg!(target_feature = "crt-static") {
@@ -244,6 +250,15 @@ pub(crate) enum DaemonVerb {
     /// Watch what the daemon does: volumes, sessions, portals and threads
     #[command(after_help = examples::TOP)]
     Top(TopArgs),
+    /// Watch what the nodes of the cluster do, or this machine alone
+    #[command(after_help = examples::WATCH)]
+    Watch(WatchArgs),
+    /// A fleet of clients that load volumes at the same time
+    #[command(subcommand, after_help = examples::FLEET)]
+    Fleet(FleetVerb),
+    /// Series of measurements that compare ways to serve volumes
+    #[command(subcommand, after_help = examples::STUDY)]
+    Study(StudyVerb),
 }
 
 #[derive(Debug, Args)]

@@ -11,6 +11,7 @@ mod demo;
 mod fabric;
 mod failure;
 mod form;
+mod live;
 mod local_address;
 mod manual;
 mod mistake;
@@ -22,6 +23,7 @@ mod shell;
 mod top;
 mod units;
 mod verbs;
+mod watch;
 
 use std::process::ExitCode;
 

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitStatus;
+use std::time::Duration;
 
 use bench::{BenchError, VerifyReport};
 use control::Portal;
@@ -150,6 +151,34 @@ pub(crate) enum Mistake {
         "ramport top draws on a terminal; use `ramport top --once` to print the figures of one interval, with --json as a document"
     )]
     NoTerminal,
+    /// `ramport watch` without a terminal.
+    #[error(
+        "ramport watch draws on a terminal; use `ramport watch --once` to print the figures of one interval, or --json for a document per line and interval"
+    )]
+    NoTerminalForWatch,
+    #[error("there is no fleet; create one with `ramport fleet create --clients 8`")]
+    NoFleet,
+    #[error("there is a fleet; `ramport fleet ls` lists it, and `ramport fleet rm` removes it")]
+    FleetExists,
+    /// `ramport fleet run --begin` names a time that is too early.
+    #[error(
+        "--begin leaves no time to connect all clients; choose a time at least {connect_time:?} from now, for example $(($(date +%s) + 10))"
+    )]
+    BeginPassed { connect_time: Duration },
+    #[error("{} has no counts of a fleet: {source}; name a file that `ramport fleet run --counts` wrote", path.display())]
+    NoCounts {
+        path: PathBuf,
+        source: serde_json::Error,
+    },
+    #[error("{} has counts of another sweep than {}; give the same --sweep on all nodes", path.display(), first.display())]
+    OtherSweep { path: PathBuf, first: PathBuf },
+    #[error("{} has counts of node {node}, as a file before it; give a file of each node once", path.display())]
+    NodeTwice { path: PathBuf, node: String },
+    /// Clients of a fleet find no portal.
+    #[error(
+        "no portal {scheme} is open; open one with `ramport portal create {scheme}://ADDRESS:4420`, or beside one over TCP with `ramport portal set URL --rdma on`"
+    )]
+    NoRoute { scheme: &'static str },
 }
 
 /// What another command line does not fix: exit status 1.
@@ -184,6 +213,12 @@ pub(crate) enum SystemFailure {
     /// The stream of `ramport top`.
     #[error("the daemon has ended the stream of figures")]
     FiguresEnded,
+    #[error("cannot start a client of the fleet: {0}")]
+    StartClient(#[source] io::Error),
+    #[error("the client of {name} failed: {reason}")]
+    Client { name: String, reason: String },
+    #[error("the client of {name} does not end; its volume may not answer")]
+    ClientSilent { name: String },
 }
 
 /// Why `ramport discover` prints nothing. The source says whether the person can fix it.

@@ -40,7 +40,7 @@ pub(crate) fn table(
 
 /// The lines of a table. Without a width each row is a line, for programs that read lines;
 /// otherwise cells that are too wide continue below.
-fn layout(
+pub(crate) fn layout(
     head: &[&str],
     numbers: &[&str],
     rows: impl IntoIterator<Item = Vec<String>>,

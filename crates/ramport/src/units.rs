@@ -21,6 +21,12 @@ pub(crate) fn bytes(count: u64) -> String {
     format!("{value:.decimals$} {}", UNITS[unit])
 }
 
+/// A part of a whole in per cent.
+pub(crate) fn percent(part: u64, whole: u64) -> String {
+    let percent = u128::from(part) * 100 / u128::from(whole.max(1));
+    format!("{percent} %")
+}
+
 /// The paths of shares that a session of NFS has used; `nfs` if there are none yet.
 pub(crate) fn paths(shares: &[String]) -> String {
     if shares.is_empty() {

@@ -4,6 +4,7 @@ mod apply;
 mod cluster;
 mod connect_line;
 mod export;
+mod fleet;
 mod host;
 mod portal;
 mod referral;
@@ -29,7 +30,7 @@ use crate::failure::Failure;
 use crate::form::Form;
 use crate::mistake::{DiscoveryFailure, Mistake};
 use crate::units::bytes;
-use crate::{output, paths, top};
+use crate::{output, paths, top, watch};
 
 pub(crate) use portal::{open_to_others, provider, state};
 
@@ -54,6 +55,9 @@ pub(crate) fn run(connection: &Connection, verb: DaemonVerb) -> Result<ExitCode,
         DaemonVerb::Capacity => capacity(&daemon),
         DaemonVerb::Study(verb) => return study::run(&daemon, &verb),
         DaemonVerb::Top(args) => top::run(daemon.client, daemon.form, &args),
+        DaemonVerb::Fleet(verb) => return fleet::run(&daemon, &verb),
+        DaemonVerb::Study(verb) => return study::run(&daemon, &verb),
+        DaemonVerb::Watch(args) => watch::run(daemon.client, daemon.form, &args),
     };
     done.map(|()| ExitCode::SUCCESS)
 }

@@ -8,7 +8,7 @@ use std::{
         mpsc,
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use clap::Parser;
@@ -191,6 +191,44 @@ fn a_picture_that_cannot_be_written_fails_the_run_and_keeps_its_figures() {
     assert_eq!(verdict, Verdict::Bad);
     assert!(text.contains("CPU of this process"), "{text}");
     assert!(text.contains("cannot write /nonexistent/x.svg"), "{text}");
+}
+
+#[test]
+fn the_load_begins_at_its_time_and_continues_after_measuring_without_being_counted() {
+    let file = TempFile::new();
+    for jobs in [1, 3] {
+        let now = SystemTime::now();
+        let begin = now + Duration::from_millis(200);
+        let begin_ms = begin
+            .duration_since(UNIX_EPOCH)
+            .expect("after 1970")
+            .as_millis();
+        let began = Instant::now();
+        let options = format!(
+            "FILE --buffered --runtime 100ms --cool-down 400ms --numjobs {jobs} --begin-unix-ms {begin_ms} --json"
+        );
+        let (verdict, text) = bench(&file, &options).expect("it runs");
+        assert_eq!(verdict, Verdict::Good);
+        assert!(began.elapsed() >= Duration::from_millis(690), "{text}");
+        let report: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        let elapsed_s = report["elapsed_s"].as_f64().expect("seconds");
+        assert!((0.1..0.4).contains(&elapsed_s), "{text}");
+        let ios = report["read"]["ios"].as_f64().expect("I/Os");
+        let iops = report["iops"].as_f64().expect("IOPS");
+        assert!((ios - iops * elapsed_s).abs() < 1.0, "{text}");
+    }
+}
+
+#[test]
+fn a_part_has_the_counts_of_the_report() {
+    let file = TempFile::new();
+    let (_, text) = bench(&file, "FILE --buffered --runtime 100ms --part").expect("it runs");
+    let part: Part = serde_json::from_str(&text).expect("a part");
+    let figures = part.direction(crate::Direction::Read).expect("it reads");
+    assert!(figures.ios > 0 && figures.latency_us.p99 > 0.0, "{text}");
+    assert_eq!(figures.bytes, figures.ios * 4096);
+    assert_eq!(part.all().ios, figures.ios);
+    assert!(part.direction(crate::Direction::Write).is_none());
 }
 
 #[test]

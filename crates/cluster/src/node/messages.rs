@@ -14,6 +14,7 @@ pub(super) const OFFER: &str = "/v1/offer";
 pub(super) const ENTER: &str = "/v1/enter";
 pub(super) const FORGET: &str = "/v1/forget";
 pub(super) const ADMIT: &str = "/v1/admit";
+pub(super) const COUNTERS: &str = "/v1/counters";
 
 /// An empty body.
 #[derive(Debug, Default, Serialize, Deserialize)]

@@ -7,13 +7,13 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
-use control::ClusterFault;
+use control::{ClusterFault, NodeCounters};
 use tokio::time::timeout;
 
 use super::admit::{Admission, admit};
-use super::messages::{ADMIT, ENTER, FORGET, Forget, Nothing, OFFER, Offer, offer};
+use super::messages::{ADMIT, COUNTERS, ENTER, FORGET, Forget, Nothing, OFFER, Offer, offer};
 use super::shared::SharedNode;
-use super::{enter, forget};
+use super::{enter, forget, watch};
 use crate::connection::ErrorAnswer;
 use crate::fault::Fault;
 use crate::membership::Membership;
@@ -30,6 +30,7 @@ pub(super) fn router(shared: SharedNode) -> Router {
         .route(ENTER, post(enter_cluster))
         .route(FORGET, post(forget_cluster))
         .route(ADMIT, post(admit_node))
+        .route(COUNTERS, post(give_counters))
         .layer(DefaultBodyLimit::max(REQUEST_MAX_BYTES))
         .with_state(shared)
 }
@@ -65,6 +66,13 @@ async fn admit_node(
     let changing = timeout(ADMISSION_LIMIT, shared.changing.lock()).await;
     let _changing = changing.map_err(|_| Fault::Busy)?;
     Ok(Json(admit(&shared, request).await?))
+}
+
+async fn give_counters(
+    State(shared): State<SharedNode>,
+    Json(_): Json<Nothing>,
+) -> Result<Json<NodeCounters>, Refusal> {
+    Ok(Json(watch::counters(&shared).await?))
 }
 
 /// An answer that is an error.

@@ -38,11 +38,22 @@ pub(super) struct Shared {
     pub(super) engine: Engine,
     /// The copies that this machine holds.
     pub(super) replicas: Arc<Replicas>,
+    /// The nodes as etcd had them last, for times when it does not answer.
+    known: Mutex<Vec<KnownNode>>,
     /// Held by whatever places a volume.
     pub(super) placing: tokio::sync::Mutex<()>,
     /// Held by whatever changes the membership.
     pub(super) changing: tokio::sync::Mutex<()>,
     running: Mutex<Option<Running>>,
+}
+
+/// A node as etcd has it.
+#[derive(Clone, Debug)]
+pub(super) struct KnownNode {
+    pub(super) name: Name,
+    pub(super) address: SocketAddr,
+    /// Whether its lease is alive.
+    pub(super) is_up: bool,
 }
 
 /// A membership at work.
@@ -74,6 +85,7 @@ impl Shared {
             link,
             engine,
             replicas,
+            known: Mutex::default(),
             placing: tokio::sync::Mutex::default(),
             changing: tokio::sync::Mutex::default(),
             running: Mutex::default(),
@@ -181,6 +193,11 @@ impl Shared {
             self.folder.store(&running.active.membership)?;
         }
         Ok(())
+    }
+
+    /// The nodes as etcd had them last.
+    pub(super) fn known(&self) -> MutexGuard<'_, Vec<KnownNode>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn running(&self) -> MutexGuard<'_, Option<Running>> {

@@ -135,6 +135,7 @@ fn cluster_routes() -> OpenApiRouter<Engine> {
         .routes(routes!(cluster::join_cluster))
         .routes(routes!(cluster::list_nodes))
         .routes(routes!(cluster::get_node))
+        .routes(routes!(cluster::watch))
 }
 
 #[derive(OpenApi)]

@@ -245,6 +245,7 @@ POST   400 /v1/cluster/join {"address": 1}
 DELETE 409 /v1/cluster
 GET    409 /v1/nodes
 GET    409 /v1/nodes/n1
+GET    200 /v1/watch
 GET    400 /v1/top?interval=1ms
 GET    200 /metrics
 POST   200 /v1/acknowledge

@@ -340,6 +340,62 @@ Examples:
     ramport top --once
     ramport top --once --json --interval 500ms";
 
+pub(crate) const WATCH: &str = "\
+Examples:
+  A screen:
+    ramport watch
+  The figures of one interval, as a table and as JSON:
+    ramport watch --once
+    ramport watch --once --json --interval 500ms";
+
+pub(crate) const FLEET: &str = "\
+Examples:
+  Two clients, each with a volume; all volumes are loaded at the same time:
+    ramport fleet create --clients 2
+    ramport fleet run --sweep runtime=1
+    ramport fleet rm";
+
+pub(crate) const FLEET_CREATE: &str = "\
+Examples:
+    ramport fleet create --clients 2 --size 32M";
+
+pub(crate) const FLEET_LIST: &str = "\
+Examples:
+    ramport fleet ls
+    ramport fleet ls --json";
+
+pub(crate) const FLEET_REMOVE: &str = "\
+Examples:
+    ramport fleet rm";
+
+pub(crate) const FLEET_RUN: &str = "\
+Examples:
+  Reads alone, and with 10 and 30 % writes:
+    ramport fleet run --sweep bs=4k --sweep w=0,10,30 --sweep runtime=1
+  All figures for other programs:
+    ramport fleet run --sweep runtime=1 --json
+    ramport fleet run --sweep runtime=1 --csv fleet.csv --svg fleet.svg
+  On each of several nodes, the same time to begin, and counts for `fleet merge`:
+    ramport fleet run --sweep runtime=1 --begin 4102444800 --counts n1.counts";
+
+pub(crate) const FLEET_MERGE: &str = "\
+Examples:
+  What fleets on two nodes counted, whose commands had the same --sweep and --begin:
+    ramport fleet merge n1.counts n2.counts
+    ramport fleet merge n1.counts n2.counts --csv fleet.csv --svg fleet.svg";
+
+pub(crate) const STUDY: &str = "\
+Examples:
+  Compare the fleet without RDMA and with it:
+    ramport study rdma --runtime 1 --repeats 1";
+
+pub(crate) const STUDY_RDMA: &str = "\
+Examples:
+  A short one:
+    ramport study rdma --runtime 1 --repeats 1 --warm-up 0
+  As the published one, as Markdown, JSON and SVG:
+    ramport study rdma --output /tmp";
+
 pub(crate) const DISCOVER: &str = "\
 Examples:
     ramport discover nvme+tcp://192.0.2.1

@@ -15,6 +15,9 @@ pub(crate) enum StudyVerb {
     /// Compare BRP's three steps with SRP, NVMe and iSCSI over RDMA and TCP
     #[command(after_help = examples::STUDY_BRP)]
     Brp(StudyBrpArgs),
+    /// Compare a fleet without RDMA and with it, for 0, 10 and 30 % writes
+    #[command(after_help = examples::STUDY_RDMA)]
+    Rdma(StudyRdmaArgs),
 }
 
 #[derive(Debug, Args)]
@@ -39,6 +42,22 @@ pub(crate) struct StudyBrpArgs {
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     pub(crate) size: Size,
     /// Write the report to this folder too: study-brp.md, .json and .svg
+    #[arg(long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StudyRdmaArgs {
+    /// How long to measure each combination: seconds, or a time such as 2m
+    #[arg(long, value_name = "TIME", default_value = "120", value_parser = parse_time_of_some_length)]
+    pub(crate) runtime: Duration,
+    /// How long to load before measuring
+    #[arg(long, value_name = "TIME", default_value = "5", value_parser = parse_time)]
+    pub(crate) warm_up: Duration,
+    /// How often to measure each combination; medians are reported
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=99))]
+    pub(crate) repeats: u16,
+    /// Write the report to this folder too: study-rdma.md, .json and .svg
     #[arg(long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
 }
@@ -76,6 +95,7 @@ impl StudyBrpArgs {
     }
 }
 
+/// A time that is not nothing.
 fn parse_time_of_some_length(text: &str) -> Result<Duration, NumberError> {
     let time = parse_time(text)?;
     if time.is_zero() {

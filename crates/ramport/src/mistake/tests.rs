@@ -29,6 +29,10 @@ fn audit_log() -> InitError {
     builder.build("/dev/null/audit").expect_err("no folder")
 }
 
+fn no_counts() -> serde_json::Error {
+    serde_json::from_str::<u8>("{").expect_err("no number")
+}
+
 /// A filter that cannot be parsed, and why.
 fn log_filter() -> Mistake {
     let filter = "info,server=loud";
@@ -89,6 +93,14 @@ fn messages_of_mistakes_that_the_program_finds() {
         }],
         Mistake::NoSaveFolder { .. } => [Mistake::NoSaveFolder { name: "rd0".to_owned() }],
         Mistake::NoTerminal => [Mistake::NoTerminal],
+        Mistake::NoTerminalForWatch => [Mistake::NoTerminalForWatch],
+        Mistake::NoFleet => [Mistake::NoFleet],
+        Mistake::FleetExists => [Mistake::FleetExists],
+        Mistake::BeginPassed { .. } => [Mistake::BeginPassed { connect_time: Duration::from_millis(660) }],
+        Mistake::NoCounts { .. } => [Mistake::NoCounts { path: "a".into(), source: no_counts() }],
+        Mistake::OtherSweep { .. } => [Mistake::OtherSweep { path: "b".into(), first: "a".into() }],
+        Mistake::NodeTwice { .. } => [Mistake::NodeTwice { path: "b".into(), node: "n1".to_owned() }],
+        Mistake::NoRoute { .. } => [Mistake::NoRoute { scheme: "nvme+rdma" }],
     });
     insta::assert_snapshot!(messages(&errors));
 }
@@ -114,6 +126,12 @@ fn messages_of_failures_of_the_system() {
         SystemFailure::Differs(_) => [SystemFailure::Differs(Box::default())],
         SystemFailure::Measure(_) => [SystemFailure::Measure(attach())],
         SystemFailure::FiguresEnded => [SystemFailure::FiguresEnded],
+        SystemFailure::StartClient(_) => [SystemFailure::StartClient(denied())],
+        SystemFailure::Client { .. } => [SystemFailure::Client {
+            name: "fleet-1".to_owned(),
+            reason: "the target does not answer".to_owned(),
+        }],
+        SystemFailure::ClientSilent { .. } => [SystemFailure::ClientSilent { name: "fleet-1".to_owned() }],
     });
     let discovery = DiscoveryFailure {
         url: url(),

@@ -12,6 +12,7 @@ use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row as TableRow, Table, Wr
 
 use super::rows::{Row, summary};
 use crate::cli::{Column, View};
+use crate::live::LiveScreen;
 
 /// The state of the screen.
 #[derive(Debug)]
@@ -83,57 +84,6 @@ impl Screen {
         }
     }
 
-    /// Whether anything was shown yet.
-    pub(super) fn is_empty(&self) -> bool {
-        self.document.is_none()
-    }
-
-    /// Shows new figures, unless the screen is paused.
-    pub(super) fn update(&mut self, document: TopView) {
-        self.lost = None;
-        if !self.is_paused {
-            self.document = Some(document);
-        }
-    }
-
-    /// Says why there are no new figures.
-    pub(super) fn lose(&mut self, reason: String) {
-        self.lost = Some(reason);
-    }
-
-    /// Handles a key; breaks if the program is to end.
-    pub(super) fn handle_key(&mut self, key: KeyEvent) -> ControlFlow<()> {
-        let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
-        if is_control && key.code == KeyCode::Char('c') {
-            return ControlFlow::Break(());
-        }
-        if self.is_typing {
-            self.on_filter_key(key.code);
-            return ControlFlow::Continue(());
-        }
-        if self.shows_help {
-            self.shows_help = false;
-            return ControlFlow::Continue(());
-        }
-        match key.code {
-            KeyCode::Char('q') => return ControlFlow::Break(()),
-            KeyCode::Char('?' | 'h') => self.shows_help = true,
-            KeyCode::Char('p' | ' ') => self.is_paused = !self.is_paused,
-            KeyCode::Char('r') => self.is_reversed = !self.is_reversed,
-            KeyCode::Char('/') => self.is_typing = true,
-            KeyCode::Esc => self.filter.clear(),
-            KeyCode::Tab => self.turn_view(1),
-            KeyCode::BackTab => self.turn_view(View::ALL.len() - 1),
-            KeyCode::Char(digit @ '1'..='5') => {
-                self.show_view(View::ALL[digit as usize - '1' as usize]);
-            }
-            KeyCode::Left => self.turn_sort(usize::MAX),
-            KeyCode::Right => self.turn_sort(1),
-            code => self.on_scroll_key(code),
-        }
-        ControlFlow::Continue(())
-    }
-
     fn on_filter_key(&mut self, code: KeyCode) {
         match code {
             KeyCode::Enter => self.is_typing = false,
@@ -198,26 +148,6 @@ impl Screen {
             rows.reverse();
         }
         rows
-    }
-
-    pub(super) fn draw(&mut self, frame: &mut Frame<'_>) {
-        let foot = self.foot();
-        let foot_lines = foot
-            .width()
-            .div_ceil(usize::from(frame.area().width.max(1)));
-        let areas = Layout::vertical([
-            Constraint::Length(4),
-            Constraint::Fill(1),
-            Constraint::Length(foot_lines.clamp(1, FOOT_LINES_MAX) as u16),
-        ]);
-        let [head, body, foot_area] = areas.areas(frame.area());
-        frame.render_widget(Paragraph::new(self.head()), head);
-        self.draw_table(frame, body);
-        let foot = Paragraph::new(foot).wrap(Wrap { trim: true });
-        frame.render_widget(foot, foot_area);
-        if self.shows_help {
-            draw_help(frame);
-        }
     }
 
     fn head(&self) -> Vec<Line<'static>> {
@@ -312,6 +242,81 @@ impl Screen {
         let head = TableRow::new(head.collect::<Vec<_>>());
         let table = Table::new(shown.collect::<Vec<_>>(), widths.collect::<Vec<_>>());
         frame.render_widget(table.header(head), area);
+    }
+}
+
+impl LiveScreen for Screen {
+    type Document = TopView;
+
+    /// Whether anything was shown yet.
+    fn is_empty(&self) -> bool {
+        self.document.is_none()
+    }
+
+    /// Shows new figures, unless the screen is paused.
+    fn update(&mut self, document: TopView) {
+        self.lost = None;
+        if !self.is_paused {
+            self.document = Some(document);
+        }
+    }
+
+    /// Says why there are no new figures.
+    fn lose(&mut self, reason: String) {
+        self.lost = Some(reason);
+    }
+
+    /// Handles a key; breaks if the program is to end.
+    fn handle_key(&mut self, key: KeyEvent) -> ControlFlow<()> {
+        let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
+        if is_control && key.code == KeyCode::Char('c') {
+            return ControlFlow::Break(());
+        }
+        if self.is_typing {
+            self.on_filter_key(key.code);
+            return ControlFlow::Continue(());
+        }
+        if self.shows_help {
+            self.shows_help = false;
+            return ControlFlow::Continue(());
+        }
+        match key.code {
+            KeyCode::Char('q') => return ControlFlow::Break(()),
+            KeyCode::Char('?' | 'h') => self.shows_help = true,
+            KeyCode::Char('p' | ' ') => self.is_paused = !self.is_paused,
+            KeyCode::Char('r') => self.is_reversed = !self.is_reversed,
+            KeyCode::Char('/') => self.is_typing = true,
+            KeyCode::Esc => self.filter.clear(),
+            KeyCode::Tab => self.turn_view(1),
+            KeyCode::BackTab => self.turn_view(View::ALL.len() - 1),
+            KeyCode::Char(digit @ '1'..='5') => {
+                self.show_view(View::ALL[digit as usize - '1' as usize]);
+            }
+            KeyCode::Left => self.turn_sort(usize::MAX),
+            KeyCode::Right => self.turn_sort(1),
+            code => self.on_scroll_key(code),
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn draw(&mut self, frame: &mut Frame<'_>) {
+        let foot = self.foot();
+        let foot_lines = foot
+            .width()
+            .div_ceil(usize::from(frame.area().width.max(1)));
+        let areas = Layout::vertical([
+            Constraint::Length(4),
+            Constraint::Fill(1),
+            Constraint::Length(foot_lines.clamp(1, FOOT_LINES_MAX) as u16),
+        ]);
+        let [head, body, foot_area] = areas.areas(frame.area());
+        frame.render_widget(Paragraph::new(self.head()), head);
+        self.draw_table(frame, body);
+        let foot = Paragraph::new(foot).wrap(Wrap { trim: true });
+        frame.render_widget(foot, foot_area);
+        if self.shows_help {
+            draw_help(frame);
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::*;
 use crate::cli::View;
+use crate::live::{LiveScreen, on_terminal};
 
 /// Figures at a rate, with a latency.
 fn figures(iops: f64, latency_us: f64) -> Figures {

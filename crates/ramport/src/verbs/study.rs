@@ -2,6 +2,7 @@
 
 mod brp;
 mod machine;
+mod rdma;
 mod report;
 
 use std::process::ExitCode;
@@ -16,5 +17,6 @@ pub(crate) use report::{Cell, Section, StudyReport};
 pub(super) fn run(daemon: &Daemon, verb: &StudyVerb) -> Result<ExitCode, Failure> {
     match verb {
         StudyVerb::Brp(args) => brp::run(daemon, args),
+        StudyVerb::Rdma(args) => rdma::run(daemon, args),
     }
 }

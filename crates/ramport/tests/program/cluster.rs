@@ -210,6 +210,68 @@ fn three_daemons_become_a_cluster_and_a_killed_one_is_seen_and_returns() {
     leave_and_join_again(&machines);
 }
 
+/// Waits until `watch` on this machine shows what `is_it` holds for.
+fn watch_until(machine: &Machine, is_it: impl Fn(&Value) -> bool) -> Value {
+    let begin = Instant::now();
+    loop {
+        let shown = machine
+            .daemon
+            .json(&["watch", "--once", "--interval", "100ms"]);
+        if is_it(&shown) {
+            return shown;
+        }
+        assert!(begin.elapsed() < LIMIT, "{shown}");
+    }
+}
+
+/// Whether exactly these nodes have figures.
+fn have_figures(shown: &Value, names: &[&str]) -> bool {
+    let nodes = shown["nodes"].as_array().cloned().unwrap_or_default();
+    let with_figures = nodes.iter().filter(|node| !node["figures"].is_null());
+    let found: Vec<_> = with_figures.map(|node| node["name"].as_str()).collect();
+    found == names.iter().copied().map(Some).collect::<Vec<_>>()
+}
+
+#[test]
+fn every_node_shows_what_all_of_them_do_and_which_of_them_is_down() {
+    if Command::new("etcd").arg("--version").output().is_err() {
+        return block::testing::skip("etcd is not installed (Debian: etcd-server)");
+    }
+    let folder = Folder::new();
+    let mut machines = Machine::start(&folder, 3);
+    Machine::make_cluster(&machines);
+    let create = ["volume", "create", "v1", "--size", "16M", "--copies", "2"];
+    machines[0].daemon.ok(&create);
+    machines[0].wait_for_copies(2);
+    for machine in &machines {
+        let shown = watch_until(machine, |shown| {
+            have_figures(shown, &["n1", "n2", "n3"]) && shown["total"]["copies_in_sync"] == 2
+        });
+        assert_eq!(
+            (&shown["cluster"], &shown["total"]["copies"]),
+            (&"lab".into(), &2.into())
+        );
+    }
+    machines[2].kill();
+    // Its lease is alive at first: its connection is refused.
+    let shown = watch_until(&machines[0], |shown| have_figures(shown, &["n1", "n2"]));
+    assert_eq!(shown["nodes"][2]["state"], "down");
+    machines[0].wait_for("n3", "down");
+    let table = machines[1]
+        .daemon
+        .ok(&["watch", "--once", "--interval", "100ms"]);
+    assert!(
+        table.contains("n3 is down: its lease in etcd has ended"),
+        "{table}"
+    );
+    assert!(table.contains("total"), "{table}");
+    // Without a majority of etcds, the nodes that were known are asked nevertheless.
+    machines[1].kill();
+    let shown = watch_until(&machines[0], |shown| !shown["problem"].is_null());
+    assert!(have_figures(&shown, &["n1"]), "{shown}");
+    assert_eq!(shown["nodes"].as_array().map(Vec::len), Some(3), "{shown}");
+}
+
 /// What cannot be created says how to fix it.
 fn refuse_volumes(machine: &Machine) {
     let create = |name, size, copies| {

@@ -1,48 +1,12 @@
 //! `ramport top`: on a terminal, and once for a daemon under load.
 
-use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::daemon::{Daemon, ramport};
+use crate::daemon::Daemon;
+use crate::load::{TARGET, load};
 use crate::terminal::Terminal;
-
-const TARGET: &str = "nqn.2025-01.io.ramport:rd0";
-
-/// A load on a daemon, until it is dropped.
-struct Load(Child);
-
-impl Drop for Load {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// Random reads of 4 KiB from a volume `rd0`.
-fn load(daemon: &Daemon) -> Load {
-    daemon.ok(&["volume", "create", "rd0", "--size", "8M"]);
-    daemon.ok(&["target", "create", TARGET, "--volume", "rd0"]);
-    let portals = daemon.json(&["portal", "list"]);
-    let url = format!("{}/{TARGET}", portals[0]["url"].as_str().expect("a URL"));
-    let args = [
-        "bench",
-        &url,
-        "--rw",
-        "randread",
-        "--bs",
-        "4k",
-        "--runtime",
-        "600",
-    ];
-    let bench = ramport()
-        .args(args)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn();
-    Load(bench.expect("the program runs"))
-}
 
 /// A number of a document.
 fn number(object: &Value, name: &str) -> f64 {
@@ -59,7 +23,7 @@ fn top_once(daemon: &Daemon) -> Value {
 fn a_daemon_under_load_has_figures_of_everything() {
     let daemon = Daemon::start("top-once");
     assert_eq!(top_once(&daemon)["total"]["iops"], 0.0);
-    let _load = load(&daemon);
+    let _load = load(&daemon, "randread");
     let end = Instant::now() + Duration::from_secs(60);
     let view = loop {
         let view = top_once(&daemon);
@@ -159,7 +123,7 @@ const LEAVE: &str = "\u{1b}[?1049l";
 #[test]
 fn a_terminal_shows_figures_and_is_restored_by_q() {
     let daemon = Daemon::start("top-terminal");
-    let _load = load(&daemon);
+    let _load = load(&daemon, "randread");
     let (mut terminal, _) = terminal(&daemon);
     terminal.wait_for("rd0");
     terminal.type_in("4");

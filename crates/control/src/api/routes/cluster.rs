@@ -6,11 +6,12 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Extension, Path, Query, State};
 use axum::http::StatusCode;
+use server::ErrorKind;
 
 use super::super::answer::{ApiError, ErrorBody, call, read};
 use super::{Answer, Created, Done, ForceQuery};
 use crate::cluster::{
-    ClusterControl, ClusterFault, ClusterView, JoinCluster, NewCluster, NodeView,
+    ClusterControl, ClusterFault, ClusterView, JoinCluster, NewCluster, NodeView, WatchView,
 };
 use crate::engine::Engine;
 
@@ -95,6 +96,27 @@ pub(super) async fn get_node(
         let node = nodes.into_iter().find(|node| node.name == name);
         let node = node.ok_or_else(|| ApiError::from(ClusterFault::no_node(&name)))?;
         Ok(Json(node))
+    })
+    .await
+}
+
+/// What each node of the cluster has done since it started, or this machine alone if it belongs to
+/// no cluster
+#[utoipa::path(get, path = "/v1/watch", responses((status = 200, body = WatchView), (status = 503, description = "The daemon is stopping", body = ErrorBody)))]
+pub(super) async fn watch(
+    State(engine): State<Engine>,
+    Extension(cluster): Extension<Cluster>,
+) -> Answer<WatchView> {
+    call(engine, move |engine| {
+        let watched = match &cluster.0 {
+            Some(control) => control.watch(),
+            None => Ok(engine.watch_alone()),
+        };
+        match watched {
+            Ok(view) => Ok(Json(view)),
+            Err(fault) if fault.kind == ErrorKind::NotFound => Ok(Json(engine.watch_alone())),
+            Err(fault) => Err(fault.into()),
+        }
     })
     .await
 }

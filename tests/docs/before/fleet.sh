@@ -1,0 +1,2 @@
+# shellcheck shell=bash
+ramport serve --nvme-tcp 192.0.2.1
