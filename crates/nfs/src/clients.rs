@@ -17,7 +17,9 @@
 //!                             └──► nothing
 //! ```
 
+mod back_channel;
 mod claims;
+mod delegations;
 mod exchange;
 mod files;
 mod hosts;
@@ -34,7 +36,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+pub(crate) use back_channel::{CALLS_MAX as CALLBACKS_MAX, NextCallback};
 pub(crate) use claims::{Conflict, FileKey, LockKind, LockRange, ShareModes};
+pub(crate) use delegations::Undelegated;
 pub(crate) use exchange::Exchange;
 pub use hosts::LockHost;
 pub(crate) use locks::{Locker, Refused};
@@ -50,6 +54,7 @@ pub(crate) use slots::{
 pub(crate) use stateid::{StateId, StateUse};
 
 use crate::status4::Status4;
+use back_channel::{BackChannels, PendingRecall};
 use files::FileState;
 use hosts::LockHosts;
 use nlm::{NlmClient, PendingGrant};
@@ -87,8 +92,13 @@ pub struct Clients {
     /// Of these, the ones that no callback was begun for.
     fresh_grants: VecDeque<u64>,
     last_grant: u64,
-    /// Files with opens.
+    /// Files with opens, locks or delegations.
     files: BTreeMap<FileKey, FileState>,
+    /// How many files are delegated, once per client.
+    delegations: usize,
+    /// Files that were recalled a moment ago, and when.
+    contended: VecDeque<(FileKey, Instant)>,
+    back: BackChannels,
     reclaims: Reclaims,
     /// Clients of NLM to notify of a restart.
     hosts: LockHosts,
@@ -140,6 +150,12 @@ struct Client {
     last_state: u32,
     /// Locked ranges of all files.
     ranges: usize,
+    /// Files that are delegated to it.
+    delegations: usize,
+    /// Delegations that were revoked and that it has not freed.
+    revoked: usize,
+    /// Delegations that it has to be asked for.
+    recalls: VecDeque<PendingRecall>,
     /// What all of this takes.
     used_bytes: usize,
     is_reclaim_complete: bool,
@@ -161,6 +177,9 @@ impl Clients {
             fresh_grants: VecDeque::new(),
             last_grant: 0,
             files: BTreeMap::new(),
+            delegations: 0,
+            contended: VecDeque::new(),
+            back: BackChannels::default(),
             reclaims: Reclaims::default(),
             hosts: LockHosts::default(),
             next_expiry: None,
@@ -191,6 +210,7 @@ impl Clients {
                 sessions: client.sessions.len(),
                 opens: client.opens(),
                 locks: client.ranges,
+                delegations: client.delegations,
             });
         at.collect()
     }
@@ -241,6 +261,12 @@ impl Clients {
             return;
         };
         self.used_bytes -= client.used_bytes;
+        self.delegations -= client.delegations;
+        for (&number, session) in &client.sessions {
+            if let Some(back) = session.back() {
+                self.forget_back(id, number, back);
+            }
+        }
         self.forget_record(&client);
         // Each file once, since every visit looks at everything that is open and locked of it.
         let files: BTreeSet<_> = client.states.values().map(|state| state.file).collect();
@@ -296,6 +322,8 @@ pub struct ClientInfo {
     pub opens: usize,
     /// Locked ranges.
     pub locks: usize,
+    /// Files that are delegated to it.
+    pub delegations: usize,
 }
 
 #[cfg(test)]

@@ -27,6 +27,8 @@
 #![forbid(unsafe_code)]
 
 mod backend;
+mod callback;
+mod callbacks;
 mod calls;
 mod clients;
 mod datagram;

@@ -220,7 +220,7 @@ impl Server {
         })?;
         let handle = reactors.handle();
         let machine = config.machine.unwrap_or_else(machine);
-        let exports = Exports::new(machine);
+        let exports = Exports::new(machine, handle.clone());
         let core = Arc::new(Core {
             state: Mutex::new(State {
                 machine,

@@ -5,6 +5,7 @@
 use std::net::IpAddr;
 use std::time::Instant;
 
+use super::back_channel::BackChannel;
 use super::{Client, Clients, LEASE};
 use crate::status4::Status4;
 use crate::xdr::{Malformed, Reader, Writer};
@@ -37,7 +38,7 @@ pub(crate) struct ChannelLimits {
 pub(crate) struct NewSession {
     pub(crate) id: SessionId,
     pub(crate) sequence: u32,
-    /// Of the fore channel. There is no back channel.
+    /// Of the fore channel.
     pub(crate) limits: ChannelLimits,
 }
 
@@ -47,6 +48,8 @@ pub(super) struct Session {
     limits: ChannelLimits,
     /// Those that were used, at most `limits.requests`.
     slots: Vec<Slot>,
+    /// How its client is called, unless the client wants it in no way that is known here.
+    back: Option<BackChannel>,
 }
 
 /// A slot: the last request that was executed with it.
@@ -109,11 +112,17 @@ pub(crate) enum Begun {
         slot: SlotId,
         client: u64,
         limits: ChannelLimits,
+        /// sr_status_flags.
+        flags: u32,
     },
     /// It was executed, and its results were appended to the output.
     Replied,
     /// It was executed, and its reply was not kept.
-    NotKept { client: u64, limits: ChannelLimits },
+    NotKept {
+        client: u64,
+        limits: ChannelLimits,
+        flags: u32,
+    },
 }
 
 /// The most data of a READ or a WRITE of this version in bytes (maxread and maxwrite). A compound
@@ -150,6 +159,11 @@ impl SessionId {
     /// The client that has created it.
     pub(super) const fn client(self) -> u64 {
         self.client
+    }
+
+    /// The client's number of it.
+    pub(super) const fn number(self) -> u32 {
+        self.number
     }
 
     /// Reads it.
@@ -201,11 +215,20 @@ impl ChannelLimits {
 }
 
 impl Session {
-    pub(super) const fn new(limits: ChannelLimits) -> Self {
+    pub(super) const fn new(limits: ChannelLimits, back: Option<BackChannel>) -> Self {
         Self {
             limits,
             slots: Vec::new(),
+            back,
         }
+    }
+
+    pub(super) const fn back(&self) -> Option<&BackChannel> {
+        self.back.as_ref()
+    }
+
+    pub(super) const fn back_mut(&mut self) -> Option<&mut BackChannel> {
+        self.back.as_mut()
     }
 
     pub(super) const fn limits(&self) -> ChannelLimits {
@@ -215,13 +238,14 @@ impl Session {
     /// What a session with these limits takes, in bytes.
     pub(super) const fn bytes(limits: ChannelLimits) -> usize {
         let slot = size_of::<Slot>() + limits.kept_bytes as usize;
-        size_of::<Self>() + limits.requests as usize * slot
+        size_of::<Self>() + limits.requests as usize * slot + BackChannel::BYTES_MAX
     }
 
     fn begin(
         &mut self,
         asked: &SlotRequest,
         request: &Request,
+        flags: u32,
         reply: &mut Writer<'_>,
     ) -> Result<Begun, Status4> {
         let (limits, client) = (self.limits, asked.session.client);
@@ -239,7 +263,13 @@ impl Session {
                 reply.raw(&slot.reply);
                 return Ok(Begun::Replied);
             }
-            SlotState::NotKept if is_repeated => return Ok(Begun::NotKept { client, limits }),
+            SlotState::NotKept if is_repeated => {
+                return Ok(Begun::NotKept {
+                    client,
+                    limits,
+                    flags,
+                });
+            }
             // Not even what every reply begins with can be kept.
             _ if asked.is_kept && (limits.kept_bytes as usize) < HEAD_BYTES_MAX => {
                 return Err(Status4::ReplyTooBigToCache);
@@ -256,6 +286,7 @@ impl Session {
             },
             client,
             limits,
+            flags,
         })
     }
 
@@ -314,10 +345,13 @@ impl Clients {
         self.expire(now);
         let (client, number) = self.session_owner(request.address, asked.session)?;
         client.lease_end = now + LEASE;
-        let session = client.sessions.get_mut(&number);
+        let id = asked.session.client();
+        let flags = self.path_flags(id, number) | self.revocation_flags(id);
+        let client = self.clients.get_mut(&id);
+        let session = client.and_then(|client| client.sessions.get_mut(&number));
         session
             .ok_or(Status4::BadSession)?
-            .begin(asked, request, reply)
+            .begin(asked, request, flags, reply)
     }
 
     /// Ends a request. With `reply` its results are kept. The session may have been destroyed by

@@ -84,6 +84,7 @@ fn remove_entry<B: Backend>(
 ) -> Result<Status, Fault> {
     let EntryArguments { directory, name } = EntryArguments::read(&mut arguments)?;
     arguments.finish()?;
+    context.recall_entry(directory, name)?;
     let place = context.open(directory)?;
     let dots = if name == b".." {
         dot_dot
@@ -124,6 +125,8 @@ pub(super) fn rename<B: Backend>(
     let from = EntryArguments::read(&mut arguments)?;
     let to = EntryArguments::read(&mut arguments)?;
     arguments.finish()?;
+    context.recall_entry(from.directory, from.name)?;
+    context.recall_entry(to.directory, to.name)?;
     let (place, to_directory) = context.open_two(from.directory, to.directory)?;
     let renamed = to_directory.and_then(|to_directory| {
         let from = entry_name(from.name, Status::Invalid)?;
@@ -155,6 +158,7 @@ pub(super) fn link<B: Backend>(
     let file = Handle::read(&mut arguments)?;
     let EntryArguments { directory, name } = EntryArguments::read(&mut arguments)?;
     arguments.finish()?;
+    context.recall(file)?;
     let (place, directory) = context.open_two(file, directory)?;
     let linked = directory.and_then(|directory| {
         let name = entry_name(name, Status::Invalid)?;

@@ -41,6 +41,7 @@ pub(super) fn set_attr<B: Backend>(
         Ok(None)
     };
     arguments.finish()?;
+    context.recall(handle)?;
     let place = context.open(handle)?;
     let changed = changes.and_then(|changes| {
         // An instant that does not exist is not the file's.

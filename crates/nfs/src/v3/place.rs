@@ -1,11 +1,14 @@
 //! What a call's handle leads to: a file of an export, and the user as whom the export executes the
 //! call.
 
+use std::time::Instant;
+
 use file_tree::{Attributes, BeforeChange, Caller, FileError, FileId, FileTree, Name};
 
 use super::attributes::{WireAttributes, write_after, write_change};
 use super::handle::{Handle, write_handle};
 use super::status::Status;
+use crate::clients::FileKey;
 use crate::rpc::{Credential, User};
 use crate::xdr::{Malformed, Writer};
 use crate::{Backend, Export, ExportId, Refusal};
@@ -14,6 +17,7 @@ use crate::{Backend, Export, ExportId, Refusal};
 pub(crate) struct Context<'a, B> {
     pub(crate) credential: &'a Credential,
     pub(crate) backend: &'a mut B,
+    pub(crate) now: Instant,
 }
 
 /// Why a procedure has written no results.
@@ -45,6 +49,45 @@ pub(crate) struct Place<'a> {
 }
 
 impl<B: Backend> Context<'_, B> {
+    /// Recalls the delegations of a file that is about to be changed.
+    pub(crate) fn recall(&mut self, handle: Result<Handle, Status>) -> Result<(), Status> {
+        let export = self.open(handle)?.export;
+        if !export.may_delegate || export.options.read_only {
+            return Ok(());
+        }
+        let (now, key) = (self.now, FileKey(handle?.to_bytes()));
+        let mut recalled = Ok(());
+        self.backend.with_clients(&mut |clients| {
+            recalled = clients
+                .recall(now, &key, None)
+                .map_err(|_| Status::TryLater);
+        });
+        recalled
+    }
+
+    /// The same for the file that an entry names, if it does.
+    pub(super) fn recall_entry(
+        &mut self,
+        directory: Result<Handle, Status>,
+        name: &[u8],
+    ) -> Result<(), Status> {
+        let mut is_needed = false;
+        self.backend
+            .with_clients(&mut |clients| is_needed = clients.has_delegations());
+        if !is_needed {
+            return Ok(());
+        }
+        let export = directory?.export;
+        match self.open(directory)?.look_up(name) {
+            Ok(found) => self.recall(Ok(Handle {
+                export,
+                file: found.id,
+            })),
+            // The procedure itself says what is wrong.
+            Err(_) => Ok(()),
+        }
+    }
+
     /// The place that a handle names.
     pub(crate) fn open(&mut self, handle: Result<Handle, Status>) -> Result<Place<'_>, Status> {
         let Handle { export, file } = handle?;

@@ -132,6 +132,8 @@ struct Sequenced {
     slot: Option<SlotId>,
     client: u64,
     limits: ChannelLimits,
+    /// sr_status_flags.
+    flags: u32,
 }
 
 /// How a compound begins.
@@ -355,20 +357,26 @@ impl<B: Backend> Compound<'_, B> {
         let begun = with_clients(self.backend, |clients| {
             clients.begin(now, &asked, &request, out)
         })??;
-        let sequenced = |slot, client, limits| Sequenced {
+        let sequenced = |slot, client, limits, flags| Sequenced {
             asked,
             slot,
             client,
             limits,
+            flags,
         };
         self.at.sequenced = Some(match begun {
             Begun::Replied => return Ok(true),
-            Begun::NotKept { client, limits } => sequenced(None, client, limits),
+            Begun::NotKept {
+                client,
+                limits,
+                flags,
+            } => sequenced(None, client, limits, flags),
             Begun::New {
                 slot,
                 client,
                 limits,
-            } => sequenced(Some(slot), client, limits),
+                flags,
+            } => sequenced(Some(slot), client, limits, flags),
         });
         Ok(false)
     }
@@ -607,10 +615,12 @@ impl<B: Backend> Compound<'_, B> {
             Operation::SetAttr => self.set_attributes(arguments, out),
             Operation::Verify => self.verify(arguments, Status4::NotSame),
             Operation::Write => self.write(arguments, out),
+            Operation::BackChannelControl => self.control_back_channel(arguments),
             Operation::BindConnection => self.bind_connection(arguments, out),
             Operation::ExchangeId => self.exchange(arguments, out),
             Operation::CreateSession => self.create_session(arguments, out),
             Operation::DestroySession => self.destroy_session(arguments),
+            Operation::ReturnDelegation => self.return_delegation(arguments),
             Operation::FreeStateId => self.free_state(arguments),
             Operation::TestStateId => self.test_states(arguments, out),
             Operation::DestroyClientId => self.destroy_client(arguments),
@@ -786,7 +796,7 @@ impl Sequenced {
             self.asked.slot,
             highest_slot,
             highest_slot,
-            0,
+            self.flags,
         ] {
             out.u32(word);
         }

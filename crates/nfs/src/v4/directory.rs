@@ -63,6 +63,7 @@ impl<B: Backend> Compound<'_, B> {
         let name = arguments.opaque(usize::MAX)?;
         let (handle, _) = self.current_file(Status4::ReadOnly)?;
         let name = Name::new(name)?;
+        self.recall_entry(handle, name)?;
         let place = self.place(handle)?;
         let removed = place.change(|tree, caller| {
             // An entry may become a directory, or stop to be one, in between.
@@ -85,6 +86,8 @@ impl<B: Backend> Compound<'_, B> {
         let to = arguments.opaque(usize::MAX)?;
         let (saved, current) = self.saved_and_current()?;
         let (from, to) = (Name::new(from)?, Name::new(to)?);
+        self.recall_entry(saved, from)?;
+        self.recall_entry(current, to)?;
         let place = self.place(saved)?;
         let renamed = place
             .change(|tree, caller| tree.rename(caller, (place.file, from), (current.file, to)))?;
@@ -102,6 +105,7 @@ impl<B: Backend> Compound<'_, B> {
         let name = arguments.opaque(usize::MAX)?;
         let (saved, current) = self.saved_and_current()?;
         let name = Name::new(name)?;
+        self.recall(saved)?;
         let place = self.place(saved)?;
         let linked =
             place.change(|tree, caller| tree.link(caller, place.file, current.file, name))?;

@@ -53,6 +53,8 @@ impl<B: Backend> Compound<'_, B> {
         };
         let name = arguments.opaque(usize::MAX)?;
         let value = arguments.opaque(usize::MAX)?;
+        let (handle, _) = self.current_file(Status4::ReadOnly)?;
+        self.recall(handle)?;
         let place = self.xattr_place()?;
         let name = XattrName::new(name)?;
         if value.len() > XATTR_BYTES_MAX {
@@ -71,6 +73,8 @@ impl<B: Backend> Compound<'_, B> {
         out: &mut Writer<'_>,
     ) -> Result<(), Status4> {
         let name = arguments.opaque(usize::MAX)?;
+        let (handle, _) = self.current_file(Status4::ReadOnly)?;
+        self.recall(handle)?;
         let place = self.xattr_place()?;
         let name = XattrName::new(name)?;
         let removed = place.change(|tree, caller| tree.remove_xattr(caller, place.file, name))?;
