@@ -49,6 +49,8 @@ E
 chmod 600 /mnt/other/a
 mv /mnt/other/b /mnt/other/d
 rm /mnt/other/c
+# Attributes are as old as with any file until it is opened.
+cat /mnt/db/a > /dev/null
 same "$(stat -c %a /mnt/db/a)" 600 "mode"
 same "$(cat /mnt/db/d)" b "content"
 E
