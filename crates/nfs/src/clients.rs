@@ -44,6 +44,7 @@ pub use hosts::LockHost;
 pub(crate) use locks::{Locker, Refused};
 pub use nlm::Grant;
 pub(crate) use nlm::{Locked, NlmCaller};
+pub(crate) use opens::Opened;
 pub(crate) use owned::Requester;
 pub(crate) use owners::{BegunRequest, Executed, Numbered};
 pub use reclaim::ClientRecord;

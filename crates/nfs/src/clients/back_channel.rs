@@ -65,6 +65,15 @@ pub(super) struct PendingRecall {
     pub(super) due: Instant,
 }
 
+/// A delegation that is recalled.
+#[derive(Clone, Copy, Debug)]
+struct Recalled {
+    /// Its number.
+    number: u32,
+    key: FileKey,
+    id: StateId,
+}
+
 /// What a connection is to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NextCallback {
@@ -248,7 +257,7 @@ impl Clients {
         now: Instant,
         client: u64,
         number: u32,
-    ) -> Result<(usize, (u32, FileKey, StateId)), Option<Instant>> {
+    ) -> Result<(usize, Recalled), Option<Instant>> {
         let holder = self.clients.get_mut(&client).ok_or(None)?;
         holder.drop_ended_recalls();
         let due = holder.recalls.iter().map(|recall| recall.due).min();
@@ -258,8 +267,12 @@ impl Clients {
         let at = holder.recalls.iter().position(|recall| recall.due <= now);
         let recall = at.and_then(|at| holder.recalls.remove(at)).ok_or(due)?;
         let state = holder.states.get(&recall.number).ok_or(due)?;
-        let id = StateId::new(client, recall.number, state.sequence);
-        Ok((slot, (recall.number, state.file, id)))
+        let recalled = Recalled {
+            number: recall.number,
+            key: state.file,
+            id: StateId::new(client, recall.number, state.sequence),
+        };
+        Ok((slot, recalled))
     }
 
     /// Begins a call.
@@ -268,7 +281,7 @@ impl Clients {
         now: Instant,
         (connection, client, session): (u64, u64, u32),
         slot: usize,
-        (number, key, id): (u32, FileKey, StateId),
+        recalled: Recalled,
     ) -> Vec<u8> {
         self.back.last_xid = self.back.last_xid.wrapping_add(1);
         let (xid, start) = (self.back.last_xid, self.start);
@@ -287,8 +300,9 @@ impl Clients {
             highest_slot: back.slots.len() as u32 - 1,
             sequence: back.slots[slot].sequence.wrapping_add(1),
         };
-        back.slots[slot].recalls = Some(number);
-        let record = callback::recall(xid, &back.program, &at, (id, &key));
+        back.slots[slot].recalls = Some(recalled.number);
+        let what = (recalled.id, &recalled.key);
+        let record = callback::recall(xid, &back.program, &at, what);
         self.back.calls.insert((connection, xid), call);
         record
     }

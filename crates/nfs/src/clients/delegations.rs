@@ -102,11 +102,6 @@ impl Clients {
         Ok(StateId::new(client, number, 1))
     }
 
-    /// Whether any file is delegated.
-    pub(crate) const fn has_delegations(&self) -> bool {
-        self.delegations > 0
-    }
-
     /// Recalls the delegations of a file that somebody is about to change: a client, or one of
     /// another version. Fails as long as clients have not returned them.
     pub(crate) fn recall(

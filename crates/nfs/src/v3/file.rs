@@ -48,7 +48,7 @@ pub(super) fn set_attr<B: Backend>(
         let guard = guard.map_err(|_| Status::NotSynchronized)?;
         place.change(|tree, caller| tree.set_attributes(caller, place.file, &changes, guard))
     });
-    Ok(match changed {
+    let status = match changed {
         Ok(changed) => {
             out.u32(Status::Ok as u32);
             place.write_change(&changed.before, &changed.after, out);
@@ -59,7 +59,9 @@ pub(super) fn set_attr<B: Backend>(
             place.write_unchanged(out);
             status
         }
-    })
+    };
+    context.recall_after(handle.ok());
+    Ok(status)
 }
 
 /// The bits of ACCESS (section 3.3.4).

@@ -65,26 +65,32 @@ impl<B: Backend> Context<'_, B> {
         recalled
     }
 
-    /// The same for the file that an entry names, if it does.
+    /// The same for the file that an entry names. Returns the file, if there is one.
     pub(super) fn recall_entry(
         &mut self,
         directory: Result<Handle, Status>,
         name: &[u8],
-    ) -> Result<(), Status> {
-        let mut is_needed = false;
-        self.backend
-            .with_clients(&mut |clients| is_needed = clients.has_delegations());
-        if !is_needed {
-            return Ok(());
-        }
+    ) -> Result<Option<Handle>, Status> {
         let export = directory?.export;
-        match self.open(directory)?.look_up(name) {
-            Ok(found) => self.recall(Ok(Handle {
-                export,
-                file: found.id,
-            })),
-            // The procedure itself says what is wrong.
-            Err(_) => Ok(()),
+        let place = self.open(directory)?;
+        if !place.export.may_delegate {
+            return Ok(None);
+        }
+        // If there is none, the procedure itself says what is wrong.
+        let found = place.look_up(name).ok().map(|found| Handle {
+            export,
+            file: found.id,
+        });
+        found.map_or(Ok(()), |found| self.recall(Ok(found)))?;
+        Ok(found)
+    }
+
+    /// A file was changed. A client that was given a delegation meanwhile has read its attributes
+    /// before or after that, and reads them again.
+    pub(super) fn recall_after(&mut self, changed: Option<Handle>) {
+        if let Some(changed) = changed {
+            // The change is done, so nobody waits for the delegation.
+            let _ = self.recall(Ok(changed));
         }
     }
 

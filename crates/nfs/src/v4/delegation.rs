@@ -145,24 +145,32 @@ impl<B: Backend> Compound<'_, B> {
         })?
     }
 
-    /// The same for the file that an entry names, if it does.
+    /// The same for the file that an entry names. Returns the file, if there is one.
     pub(super) fn recall_entry(
         &mut self,
         directory: Handle,
         name: Name<'_>,
-    ) -> Result<(), Status4> {
-        if !with_clients(self.backend, |clients| clients.has_delegations())? {
-            return Ok(());
-        }
+    ) -> Result<Option<Handle>, Status4> {
         let place = self.place(directory)?;
+        if !place.export.may_delegate {
+            return Ok(None);
+        }
         let found = place.tree().lookup(&place.caller(), place.file, name);
-        match found {
-            Ok(found) => self.recall(Handle {
-                file: found.id,
-                ..directory
-            }),
-            // The operation itself says what is wrong.
-            Err(_) => Ok(()),
+        // If there is none, the operation itself says what is wrong.
+        let found = found.ok().map(|found| Handle {
+            file: found.id,
+            ..directory
+        });
+        found.map_or(Ok(()), |found| self.recall(found))?;
+        Ok(found)
+    }
+
+    /// A file was changed. A client that was given a delegation meanwhile has read its attributes
+    /// before or after that, and reads them again.
+    pub(super) fn recall_after(&mut self, changed: Option<Handle>) {
+        if let Some(changed) = changed {
+            // The change is done, so nobody waits for the delegation.
+            let _ = self.recall(changed);
         }
     }
 }

@@ -63,6 +63,7 @@ impl<B: Backend> Compound<'_, B> {
         let set =
             place.change(|tree, caller| tree.set_xattr(caller, place.file, name, value, mode))?;
         write_change(&set.before, &set.after, out);
+        self.recall_after(Some(handle));
         Ok(())
     }
 
@@ -79,6 +80,7 @@ impl<B: Backend> Compound<'_, B> {
         let name = XattrName::new(name)?;
         let removed = place.change(|tree, caller| tree.remove_xattr(caller, place.file, name))?;
         write_change(&removed.before, &removed.after, out);
+        self.recall_after(Some(handle));
         Ok(())
     }
 

@@ -208,6 +208,7 @@ impl<B: Backend> Compound<'_, B> {
         }
         if changes != AttributeChanges::default() {
             place.change(|tree, caller| tree.set_attributes(caller, place.file, &changes, None))?;
+            self.recall_after(Some(handle));
         }
         set.write(out);
         Ok(())

@@ -9,11 +9,11 @@ use super::attributes::read_changes;
 use super::bitmap::Bitmap;
 use super::compound::{Compound, Demand};
 use super::data::kind_status;
-use super::delegation::{Refusal, Wanted};
+use super::delegation::{Delegated, Refusal, Wanted};
 use super::owned::OwnerRequest;
 use super::place::{MinorVersion, Node, Place, key_of, with_clients};
 use crate::Backend;
-use crate::clients::{OWNER_BYTES_MAX, Requester, ShareModes, StateId};
+use crate::clients::{OWNER_BYTES_MAX, Opened, Requester, ShareModes, StateId};
 use crate::status4::Status4;
 use crate::v3::Handle;
 use crate::xdr::{Malformed, Reader, Writer};
@@ -106,7 +106,6 @@ impl<B: Backend> Compound<'_, B> {
         open: &OpenArguments<'_>,
         out: &mut Writer<'_>,
     ) -> Result<(), Status4> {
-        let node = self.node()?;
         let demand = match open.claim {
             Claim::Previous => Demand::Reclaim,
             _ => Demand::New,
@@ -114,18 +113,7 @@ impl<B: Backend> Compound<'_, B> {
         if demand == Demand::New {
             with_clients(self.backend, |clients| clients.check_open(client))??;
         }
-        let (place_of, entry) = match (open.claim, node) {
-            (Claim::Entry(name) | Claim::DelegatedEntry(_, name), Node::File(handle)) => {
-                (handle, Some(Name::new(name)?))
-            }
-            (Claim::Entry(name) | Claim::DelegatedEntry(_, name), Node::Root) => {
-                self.look_up_export(name)?;
-                return Err(Status4::IsDirectory);
-            }
-            (Claim::DelegatedBefore, _) => return Err(Status4::NotSupported),
-            (_, Node::File(handle)) => (handle, None),
-            (_, Node::Root) => return Err(Status4::IsDirectory),
-        };
+        let (place_of, entry) = self.named_by(&open.claim)?;
         self.check_grace(client, place_of, demand)?;
         self.note_opener(client, open.owner, demand)?;
         let place = self.place(place_of)?;
@@ -138,20 +126,7 @@ impl<B: Backend> Compound<'_, B> {
             file: target.attributes.id,
             ..place_of
         };
-        let is_change = target.is_emptied || open.is_change();
-        if is_change && open.claim.delegation().is_some() {
-            return Err(Status4::OpenMode);
-        }
-        let (now, key) = (self.now, key_of(handle));
-        let opened = with_clients(self.backend, |clients| {
-            if let Some(id) = open.claim.delegation() {
-                clients.delegation_of(client, id, &key)?;
-            }
-            if is_change {
-                clients.recall(now, &key, Some(client))?;
-            }
-            clients.open(client, open.owner, key, open.modes)
-        })??;
+        let opened = self.open_state(client, handle, (open, target.is_emptied))?;
         if target.is_emptied
             && let Err(status) = self.empty(handle)
         {
@@ -161,11 +136,7 @@ impl<B: Backend> Compound<'_, B> {
         self.settle_records(handle)?;
         self.put(Node::File(handle))?;
         self.at.current.state = Some(opened.id);
-        let delegated = if is_change || open.claim.delegation().is_some() {
-            open.wanted.refused(Refusal::Contention)
-        } else {
-            self.delegate(client, handle, open.wanted)?
-        };
+        let delegated = self.delegated(client, handle, (open, target.is_emptied))?;
         let flags = if opened.needs_confirmation {
             NEEDS_CONFIRMATION
         } else {
@@ -174,6 +145,60 @@ impl<B: Backend> Compound<'_, B> {
         write_opened(opened.id, &target, flags, out);
         delegated.write(out);
         Ok(())
+    }
+
+    /// The directory and the entry that a claim names, or the file.
+    fn named_by<'a>(&mut self, claim: &Claim<'a>) -> Result<(Handle, Option<Name<'a>>), Status4> {
+        let node = self.node()?;
+        Ok(match (*claim, node) {
+            (Claim::Entry(name) | Claim::DelegatedEntry(_, name), Node::File(handle)) => {
+                (handle, Some(Name::new(name)?))
+            }
+            (Claim::Entry(name) | Claim::DelegatedEntry(_, name), Node::Root) => {
+                self.look_up_export(name)?;
+                return Err(Status4::IsDirectory);
+            }
+            (Claim::DelegatedBefore, _) => return Err(Status4::NotSupported),
+            (_, Node::File(handle)) => (handle, None),
+            (_, Node::Root) => return Err(Status4::IsDirectory),
+        })
+    }
+
+    /// Opens a file for a client, once others have returned their delegations of it if they would
+    /// miss what the client does.
+    fn open_state(
+        &mut self,
+        client: u64,
+        handle: Handle,
+        (open, is_emptied): (&OpenArguments<'_>, bool),
+    ) -> Result<Opened, Status4> {
+        let is_change = is_emptied || open.is_change();
+        if is_change && open.claim.delegation().is_some() {
+            return Err(Status4::OpenMode);
+        }
+        let (now, key) = (self.now, key_of(handle));
+        with_clients(self.backend, |clients| {
+            if let Some(id) = open.claim.delegation() {
+                clients.delegation_of(client, id, &key)?;
+            }
+            if is_change {
+                clients.recall(now, &key, Some(client))?;
+            }
+            clients.open(client, open.owner, key, open.modes)
+        })?
+    }
+
+    /// Delegates a file that was opened, if that is possible.
+    fn delegated(
+        &mut self,
+        client: u64,
+        handle: Handle,
+        (open, is_emptied): (&OpenArguments<'_>, bool),
+    ) -> Result<Delegated, Status4> {
+        if is_emptied || open.is_change() || open.claim.delegation().is_some() {
+            return Ok(open.wanted.refused(Refusal::Contention));
+        }
+        self.delegate(client, handle, open.wanted)
     }
 
     /// Cuts off the data of a file that was opened by a creation.
