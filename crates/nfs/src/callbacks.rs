@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::Backend;
-use crate::clients::{CALLBACKS_MAX, NextCallback};
+use crate::clients::{CALLBACK_BYTES_MAX, CALLBACKS_MAX, NextCallback};
 
 /// When a connection has calls to make.
 #[derive(Debug, Default)]
@@ -14,7 +14,7 @@ pub(crate) struct Callbacks {
 /// What the calls of a connection that have no reply take, in bytes.
 pub(crate) const CALLBACKS_BYTES_MAX: usize = CALLBACKS_MAX * 512;
 
-const _: () = assert!(crate::callback::CALLBACK_BYTES_MAX < 512);
+const _: () = assert!(CALLBACK_BYTES_MAX < 512);
 
 impl Callbacks {
     /// Takes the calls that are to be made now, as records.

@@ -18,6 +18,7 @@
 //! ```
 
 mod back_channel;
+mod callback;
 mod claims;
 mod delegations;
 mod exchange;
@@ -29,6 +30,7 @@ mod opens;
 mod owned;
 mod owners;
 mod reclaim;
+mod session_id;
 mod slots;
 mod stateid;
 
@@ -37,6 +39,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 pub(crate) use back_channel::{CALLS_MAX as CALLBACKS_MAX, NextCallback};
+pub(crate) use callback::{CALLBACK_BYTES_MAX, CallbackCredential, CallbackProgram};
 pub(crate) use claims::{Conflict, FileKey, LockKind, LockRange, ShareModes};
 pub(crate) use delegations::Undelegated;
 pub(crate) use exchange::Exchange;
@@ -48,9 +51,10 @@ pub(crate) use opens::Opened;
 pub(crate) use owned::Requester;
 pub(crate) use owners::{BegunRequest, Executed, Numbered};
 pub use reclaim::ClientRecord;
+pub(crate) use session_id::SessionId;
 pub(crate) use slots::{
     Begun, ChannelLimits, HEAD_BYTES_MAX, MESSAGE_BYTES_MAX, NewSession, OPERATIONS_MAX, Request,
-    SessionId, SlotId, SlotRequest, TRANSFER_BYTES_MAX,
+    SlotId, SlotRequest, TRANSFER_BYTES_MAX,
 };
 pub(crate) use stateid::{StateId, StateUse};
 

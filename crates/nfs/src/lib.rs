@@ -27,7 +27,6 @@
 #![forbid(unsafe_code)]
 
 mod backend;
-mod callback;
 mod callbacks;
 mod calls;
 mod clients;

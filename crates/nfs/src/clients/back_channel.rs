@@ -11,9 +11,11 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use super::slots::SessionId;
-use super::{Clients, FileKey, StateId};
-use crate::callback::{self, CallbackProgram, CallbackSlot, RecallEnd};
+use super::Clients;
+use super::callback::{self, CallbackProgram, CallbackSlot, RecallEnd};
+use super::claims::FileKey;
+use super::session_id::SessionId;
+use super::stateid::StateId;
 
 /// The back channel of a session.
 #[derive(Debug)]
@@ -103,7 +105,7 @@ const FAULT: u32 = 0x400;
 impl BackChannel {
     /// The most memory in bytes that it takes.
     pub(super) const BYTES_MAX: usize =
-        size_of::<Self>() + BACK_SLOTS_MAX as usize * size_of::<BackSlot>() + CONNECTIONS_MAX * 64;
+        size_of::<Self>() + BACK_SLOTS_MAX as usize * 128 + CONNECTIONS_MAX * 64;
 
     /// A back channel with as many slots as the client has, up to a bound.
     pub(super) fn new(program: CallbackProgram, slots: u32) -> Self {
@@ -180,7 +182,14 @@ impl Clients {
             self.back.bound.remove(&(connection, client, number));
         }
         let is_its = |call: &Call| (call.client, call.session) == (client, number);
+        let calls = self.back.calls.values().filter(|call| is_its(call));
+        let lost: Vec<_> = calls.copied().collect();
         self.back.calls.retain(|_, call| !is_its(call));
+        for call in lost {
+            // Another session of the client's may carry what this one has begun.
+            let due = call.deadline.checked_sub(CALL_WITHIN);
+            self.recall_again(client, back.slots[call.slot].recalls, due);
+        }
     }
 
     /// Whether a client can be called.
@@ -259,7 +268,6 @@ impl Clients {
         number: u32,
     ) -> Result<(usize, Recalled), Option<Instant>> {
         let holder = self.clients.get_mut(&client).ok_or(None)?;
-        holder.drop_ended_recalls();
         let due = holder.recalls.iter().map(|recall| recall.due).min();
         let back = holder.sessions.get(&number).and_then(|it| it.back());
         let slot = back.filter(|back| back.is_path());
@@ -339,7 +347,9 @@ impl Clients {
     /// Has a delegation recalled by another call.
     fn recall_again(&mut self, client: u64, number: Option<u32>, due: Option<Instant>) {
         let holder = self.clients.get_mut(&client);
-        if let (Some(holder), Some(number), Some(due)) = (holder, number, due) {
+        if let (Some(holder), Some(number), Some(due)) = (holder, number, due)
+            && holder.is_delegated(number)
+        {
             holder.recalls.push_back(PendingRecall { number, due });
             self.wake_client(client);
         }

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Who changes the file asks again until the delegation is returned or revoked. There are no write
-//! delegations: whoever only asks for the attributes of a file, or reads it, would then have to wait
-//! for its client as well, of whichever version.
+//! delegations: whoever only asks for the attributes of a file, or reads it, would then have to
+//! wait for its client as well, of whichever version.
 //!
 //! Read first: RFC 8881 sections 10.2 to 10.4.
 
@@ -18,19 +18,11 @@ use std::time::{Duration, Instant};
 
 use super::back_channel::PendingRecall;
 use super::claims::{FileKey, LockKind, ShareModes};
-use super::files::{FileState, Holder};
+use super::files::{Delegation, FileState, Holder};
 use super::opens::state_bytes;
 use super::stateid::{State, StateId, StateKind};
 use super::{Client, Clients, LEASE};
 use crate::status4::Status4;
-
-/// A read delegation of a file.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Delegation {
-    pub(super) holder: Holder,
-    /// Since when its client has been asked to return it.
-    recalled: Option<Instant>,
-}
 
 /// Why a file is not delegated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -228,8 +220,10 @@ impl Clients {
         if let Some(file) = self.files.get_mut(key) {
             file.delegations.retain(|it| it.holder != holder);
         }
-        if let Some(holder) = self.clients.get_mut(&holder.0) {
+        let (client, number) = holder;
+        if let Some(holder) = self.clients.get_mut(&client) {
             holder.delegations -= 1;
+            holder.recalls.retain(|recall| recall.number != number);
         }
         self.delegations -= 1;
     }
@@ -247,14 +241,10 @@ impl Clients {
 }
 
 impl Client {
-    /// Drops recalls of delegations that were returned or revoked.
-    pub(super) fn drop_ended_recalls(&mut self) {
-        let states = &self.states;
-        let is_delegated = |recall: &PendingRecall| {
-            let state = states.get(&recall.number);
-            state.is_some_and(|state| state.kind == StateKind::Delegation)
-        };
-        self.recalls.retain(is_delegated);
+    /// Whether a state is a delegation that was neither returned nor revoked.
+    pub(super) fn is_delegated(&self, number: u32) -> bool {
+        let state = self.states.get(&number);
+        state.is_some_and(|state| state.kind == StateKind::Delegation)
     }
 }
 

@@ -7,10 +7,11 @@ use std::net::IpAddr;
 use std::time::Instant;
 
 use super::back_channel::BackChannel;
+use super::callback::CallbackProgram;
 use super::owners::Owners;
-use super::slots::{ChannelLimits, NewSession, SESSIONS_MAX, Session, SessionId};
+use super::session_id::SessionId;
+use super::slots::{ChannelLimits, NewSession, SESSIONS_MAX, Session};
 use super::{ADDRESS_CLIENTS_MAX, CLIENTS_MAX, Client, Clients, LEASE, Principal};
-use crate::callback::CallbackProgram;
 use crate::status4::Status4;
 
 /// What EXCHANGE_ID asks for.

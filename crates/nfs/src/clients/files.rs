@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::time::Instant;
 
 use super::claims::{Conflict, LockKind, LockRange, ShareModes};
-use super::delegations::Delegation;
 use super::stateid::{StateKind, StateUse};
 
 /// A client, and the number of one of its states.
@@ -20,6 +20,14 @@ pub(super) struct FileState {
     /// Owners that wait for locks, in the order in which they asked.
     pub(super) waiters: Vec<Waiter>,
     pub(super) delegations: Vec<Delegation>,
+}
+
+/// A read delegation of a file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Delegation {
+    pub(super) holder: Holder,
+    /// Since when its client has been asked to return it.
+    pub(super) recalled: Option<Instant>,
 }
 
 /// An open of one open owner.

@@ -6,17 +6,10 @@ use std::net::IpAddr;
 use std::time::Instant;
 
 use super::back_channel::BackChannel;
+use super::session_id::SessionId;
 use super::{Client, Clients, LEASE};
 use crate::status4::Status4;
-use crate::xdr::{Malformed, Reader, Writer};
-
-/// sessionid4.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SessionId {
-    client: u64,
-    number: u32,
-    start: u32,
-}
+use crate::xdr::Writer;
 
 /// What a channel carries (channel_attrs4), without what only RDMA uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,42 +140,6 @@ const SLOTS_MAX: u32 = 64;
 /// Sessions of a client. Linux uses one.
 pub(super) const SESSIONS_MAX: usize = 4;
 
-impl SessionId {
-    pub(super) const fn new(client: u64, number: u32, start: u32) -> Self {
-        Self {
-            client,
-            number,
-            start,
-        }
-    }
-
-    /// The client that has created it.
-    pub(super) const fn client(self) -> u64 {
-        self.client
-    }
-
-    /// The client's number of it.
-    pub(super) const fn number(self) -> u32 {
-        self.number
-    }
-
-    /// Reads it.
-    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
-        Ok(Self {
-            client: reader.u64()?,
-            number: reader.u32()?,
-            start: reader.u32()?,
-        })
-    }
-
-    /// Writes it.
-    pub(crate) fn write(self, out: &mut Writer<'_>) {
-        out.u64(self.client);
-        out.u32(self.number);
-        out.u32(self.start);
-    }
-}
-
 impl ChannelLimits {
     /// What is granted of what a client asks for.
     pub(super) fn granted(&self) -> Result<Self, Status4> {
@@ -248,7 +205,7 @@ impl Session {
         flags: u32,
         reply: &mut Writer<'_>,
     ) -> Result<Begun, Status4> {
-        let (limits, client) = (self.limits, asked.session.client);
+        let (limits, client) = (self.limits, asked.session.client());
         let slot = self.slot(asked, request)?;
         let is_new = asked.sequence == slot.sequence.wrapping_add(1);
         // A slot that was never used has nothing to repeat.
@@ -318,15 +275,15 @@ impl Clients {
         address: IpAddr,
         id: SessionId,
     ) -> Result<(&mut Client, u32), Status4> {
-        if id.start != self.start {
+        if id.start() != self.start {
             return Err(Status4::BadSession);
         }
-        let client = self.clients.get_mut(&id.client);
+        let client = self.clients.get_mut(&id.client());
         let is_own = |client: &&mut Client| {
-            client.principal.address == address && client.sessions.contains_key(&id.number)
+            client.principal.address == address && client.sessions.contains_key(&id.number())
         };
         let client = client.filter(is_own).ok_or(Status4::BadSession)?;
-        Ok((client, id.number))
+        Ok((client, id.number()))
     }
 
     /// Whether a session exists and belongs to this address: BIND_CONN_TO_SESSION.
@@ -360,8 +317,8 @@ impl Clients {
         let SlotId { session, slot } = id;
         let session = self
             .clients
-            .get_mut(&session.client)
-            .and_then(|client| client.sessions.get_mut(&session.number));
+            .get_mut(&session.client())
+            .and_then(|client| client.sessions.get_mut(&session.number()));
         let Some(session) = session else {
             return;
         };

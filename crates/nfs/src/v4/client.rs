@@ -3,8 +3,10 @@
 use super::compound::Compound;
 use super::place::{MinorVersion, with_clients};
 use crate::Backend;
-use crate::callback::{CallbackCredential, CallbackProgram};
-use crate::clients::{ChannelLimits, Exchange, NewSession, OWNER_BYTES_MAX, SessionId, StateId};
+use crate::clients::{
+    CallbackCredential, CallbackProgram, ChannelLimits, Exchange, NewSession, OWNER_BYTES_MAX,
+    SessionId, StateId,
+};
 use crate::status4::Status4;
 use crate::xdr::{Malformed, Reader, Writer};
 

@@ -119,7 +119,7 @@ impl<B: Backend> Compound<'_, B> {
         let now = self.now;
         with_clients(self.backend, |clients| {
             clients.check_data(client, id, key, state_use)?;
-            // Otherwise the client has opened the file for writing, so only itself has a delegation.
+            // Otherwise the client has opened the file for writing, and only it has a delegation.
             if state_use == StateUse::Write && id.is_special() {
                 clients.recall(now, key, None)?;
             }

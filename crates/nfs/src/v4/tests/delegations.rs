@@ -508,6 +508,28 @@ fn a_client_is_called_as_it_has_said_last() {
 }
 
 #[test]
+fn a_recall_goes_on_in_another_session_of_the_client() {
+    let (mut server, mut one, mut two) = server();
+    let (_, delegation) = one.take(&mut server);
+    assert_eq!(two.open_delegated(&mut server, BOTH).0, DELAY);
+    assert!(one.next_recall(&mut server).is_some());
+    let mut reply = one
+        .peer
+        .compound(&mut server, create_session_for(one.id, 2, 2));
+    assert_eq!(head(&mut reply), (OK, 1));
+    assert_eq!(result(&mut reply), (43, OK));
+    let former = std::mem::replace(&mut one.session, state_id(&mut reply));
+    one.sequence = 0;
+    let call = compound(1, &args().u32(44).raw(&former)).call(77, COMPOUND, (0, 0));
+    one.peer.send(&mut server, &record(&call));
+    let reply = one.peer.next_reply().expect("a reply");
+    let mut reply = Reply::accepted(reply.bytes().to_vec(), 77);
+    assert_eq!(head(&mut reply), (OK, 1));
+    let recall = one.next_recall(&mut server).expect("a recall");
+    assert_eq!(recall.delegation, delegation);
+}
+
+#[test]
 fn a_share_that_changes_without_clients_is_not_delegated() {
     let (mut server, mut one, _) = server();
     server.exports[0].may_delegate = false;

@@ -2,7 +2,9 @@
 //!
 //! Read first: RFC 8881 sections 20.2 and 20.9, and section 2.10.3.1 for channels.
 
-use crate::clients::{FileKey, SessionId, StateId};
+use super::claims::FileKey;
+use super::session_id::SessionId;
+use super::stateid::StateId;
 use crate::rpc::{AUTH_SYS, AcceptedHeader, CallHeader, record_mark};
 use crate::xdr::{Malformed, Reader, Writer};
 
