@@ -1,7 +1,7 @@
 # pynfs 4.0 and 4.1 against a share of each kind. The variable RAMPORT_PYNFS names a checkout (https://github.com/kofemann/pynfs) in which
 # `python3 setup.py build` was called. Each share has a daemon of its own, since pynfs gives its clients the same names in each run; as tests
-# wait for leases to expire, all run at once, for less than half an hour. The tests that fail are those of pynfs-failures and pynfs-failures-4.0,
-# and no others.
+# wait for leases to expire, all run at once, for less than half an hour. The tests that fail are those of pynfs-failures,
+# pynfs-failures-dir and pynfs-failures-4.0, and no others.
 # shellcheck shell=bash disable=SC2154 # `run` sets what is not here
 
 # served DIRECTORY COMMAND…: the command's daemon is the one whose files are in the directory.
@@ -40,8 +40,11 @@ for at in "${runs[@]}"; do
 done
 for run in 0-ramfs 0-dir 1-ramfs 1-dir; do
     at=$WORK/pynfs-$run
-    failures=pynfs-failures
-    [ "${run%-*}" = 1 ] || failures=pynfs-failures-4.0
+    case $run in
+        0-*) failures=pynfs-failures-4.0 ;;
+        1-dir) failures=pynfs-failures-dir ;;
+        *) failures=pynfs-failures ;;
+    esac
     [ -s "$at/results" ] || fail "pynfs gave no results: $(tail -n 20 "$at/out")"
     sed '/^#/d; s/ .*//' "$failures" | sort > "$at/expected"
     jq -r '.testcase[] | select(.failure) | .code' "$at/results" | sort > "$at/failed"

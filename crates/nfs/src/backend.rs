@@ -51,6 +51,10 @@ pub trait Backend {
         TRANSFER_BYTES_MAX
     }
 
+    /// The number of the connection, if calls to the client may be made over it. The session is
+    /// woken when [`Clients::next_wake`] returns the number.
+    fn back_channel(&self) -> Option<u64>;
+
     /// The address of this server that the client has connected to, from which it expects
     /// callbacks.
     fn local(&self) -> IpAddr;

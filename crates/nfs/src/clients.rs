@@ -17,7 +17,10 @@
 //!                             └──► nothing
 //! ```
 
+mod back_channel;
+mod callback;
 mod claims;
+mod delegations;
 mod exchange;
 mod files;
 mod hosts;
@@ -27,6 +30,7 @@ mod opens;
 mod owned;
 mod owners;
 mod reclaim;
+mod session_id;
 mod slots;
 mod stateid;
 
@@ -34,22 +38,28 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+pub(crate) use back_channel::{CALLS_MAX as CALLBACKS_MAX, NextCallback};
+pub(crate) use callback::{CALLBACK_BYTES_MAX, CallbackCredential, CallbackProgram};
 pub(crate) use claims::{Conflict, FileKey, LockKind, LockRange, ShareModes};
+pub(crate) use delegations::Undelegated;
 pub(crate) use exchange::Exchange;
 pub use hosts::LockHost;
 pub(crate) use locks::{Locker, Refused};
 pub use nlm::Grant;
 pub(crate) use nlm::{Locked, NlmCaller};
+pub(crate) use opens::Opened;
 pub(crate) use owned::Requester;
 pub(crate) use owners::{BegunRequest, Executed, Numbered};
 pub use reclaim::ClientRecord;
+pub(crate) use session_id::SessionId;
 pub(crate) use slots::{
     Begun, ChannelLimits, HEAD_BYTES_MAX, MESSAGE_BYTES_MAX, NewSession, OPERATIONS_MAX, Request,
-    SessionId, SlotId, SlotRequest, TRANSFER_BYTES_MAX,
+    SlotId, SlotRequest, TRANSFER_BYTES_MAX,
 };
 pub(crate) use stateid::{StateId, StateUse};
 
 use crate::status4::Status4;
+use back_channel::{BackChannels, PendingRecall};
 use files::FileState;
 use hosts::LockHosts;
 use nlm::{NlmClient, PendingGrant};
@@ -87,8 +97,13 @@ pub struct Clients {
     /// Of these, the ones that no callback was begun for.
     fresh_grants: VecDeque<u64>,
     last_grant: u64,
-    /// Files with opens.
+    /// Files with opens, locks or delegations.
     files: BTreeMap<FileKey, FileState>,
+    /// How many files are delegated, once per client.
+    delegations: usize,
+    /// Files that were recalled a moment ago, and when.
+    contended: VecDeque<(FileKey, Instant)>,
+    back: BackChannels,
     reclaims: Reclaims,
     /// Clients of NLM to notify of a restart.
     hosts: LockHosts,
@@ -140,6 +155,12 @@ struct Client {
     last_state: u32,
     /// Locked ranges of all files.
     ranges: usize,
+    /// Files that are delegated to it.
+    delegations: usize,
+    /// Delegations that were revoked and that it has not freed.
+    revoked: usize,
+    /// Delegations that it has to be asked for.
+    recalls: VecDeque<PendingRecall>,
     /// What all of this takes.
     used_bytes: usize,
     is_reclaim_complete: bool,
@@ -161,6 +182,9 @@ impl Clients {
             fresh_grants: VecDeque::new(),
             last_grant: 0,
             files: BTreeMap::new(),
+            delegations: 0,
+            contended: VecDeque::new(),
+            back: BackChannels::default(),
             reclaims: Reclaims::default(),
             hosts: LockHosts::default(),
             next_expiry: None,
@@ -191,6 +215,7 @@ impl Clients {
                 sessions: client.sessions.len(),
                 opens: client.opens(),
                 locks: client.ranges,
+                delegations: client.delegations,
             });
         at.collect()
     }
@@ -241,6 +266,12 @@ impl Clients {
             return;
         };
         self.used_bytes -= client.used_bytes;
+        self.delegations -= client.delegations;
+        for (&number, session) in &client.sessions {
+            if let Some(back) = session.back() {
+                self.forget_back(id, number, back);
+            }
+        }
         self.forget_record(&client);
         // Each file once, since every visit looks at everything that is open and locked of it.
         let files: BTreeSet<_> = client.states.values().map(|state| state.file).collect();
@@ -296,6 +327,8 @@ pub struct ClientInfo {
     pub opens: usize,
     /// Locked ranges.
     pub locks: usize,
+    /// Files that are delegated to it.
+    pub delegations: usize,
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use crate::callbacks::take_reply;
 use crate::calls::{CALL_BYTES, Cost, Rest};
 use crate::reply_cache::{CallKey, Known};
 use crate::results::Results;
@@ -79,6 +80,9 @@ pub(crate) fn execute<B: Backend>(
 ) -> Executed {
     let call = match Call::parse(record) {
         Ok(call) => call,
+        Err((_, Reject::NoCall)) if take_reply(record, now, backend) => {
+            return Executed::Done(None);
+        }
         Err((xid, reject)) => {
             reply_reject(xid, reject, replies);
             return Executed::Done(None);
@@ -285,6 +289,7 @@ fn execute_call<B: Backend>(
         let mut context = Context {
             credential: &call.credential,
             backend,
+            now,
         };
         let arguments = call.arguments;
         let is_ok = |status| status == v3::Status::Ok;

@@ -68,6 +68,9 @@ pub struct Export {
     pub tree: Arc<dyn FileTree>,
     /// The files outlive the program, and have the same handles after its restart.
     pub outlives_restart: bool,
+    /// The files change by clients alone, so that these may be given delegations: they would not
+    /// learn of other changes.
+    pub may_delegate: bool,
     /// How clients may use it.
     pub options: ExportOptions,
 }

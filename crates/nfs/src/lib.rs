@@ -27,6 +27,7 @@
 #![forbid(unsafe_code)]
 
 mod backend;
+mod callbacks;
 mod calls;
 mod clients;
 mod datagram;

@@ -153,6 +153,10 @@ fn lock<B: Backend>(
     let Lockable { key, range, .. } = lockable;
     let local = context.backend.local();
     let wait = may_wait.then_some(local);
+    if kind == LockKind::Write && context.recall(lock.handle) == Err(Status::TryLater) {
+        // A client that has read the file without asking may have locked it likewise.
+        return Ok(LockStatus::Grace);
+    }
     let locked = with_clients(context, &lock, |clients, caller| {
         let locked = clients.nlm_lock(caller, &key, kind, range, wait);
         if lockable.outlives_restart {

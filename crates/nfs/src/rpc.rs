@@ -236,6 +236,13 @@ fn find_procedure(header: &CallHeader) -> Result<Procedure, Reject> {
     found.ok_or(Reject::ProcedureUnavailable)
 }
 
+/// The transaction identifier of what is a reply to a call of this server's.
+pub(crate) fn reply_xid(record: &[u8]) -> Option<u32> {
+    let ([a, b, c, d, message_type @ ..], _) = record.split_first_chunk::<8>()?;
+    let is_reply = u32::from_be_bytes(*message_type) == REPLY;
+    is_reply.then(|| u32::from_be_bytes([*a, *b, *c, *d]))
+}
+
 /// The header of a reply to a call whose results follow (SUCCESS).
 pub(crate) fn write_success(xid: u32, out: &mut Writer<'_>) {
     write_accepted(xid, 0, out);

@@ -17,6 +17,7 @@ use std::time::Instant;
 
 use ::session::{Pace, SendList, Session, StreamSession};
 
+use crate::callbacks::{CALLBACKS_BYTES_MAX, Callbacks};
 use crate::calls::Cost;
 use crate::clients::MESSAGE_BYTES_MAX;
 use crate::dispatch::{Executed, cost_of, execute, reply_reject, reply_write};
@@ -48,6 +49,8 @@ pub struct NfsSession<B> {
     /// Input behind that.
     backlog: Vec<u8>,
     backlog_taken: usize,
+    /// Calls to the client.
+    callbacks: Callbacks,
     pace: Pace,
     /// Calls of this turn.
     calls: usize,
@@ -97,7 +100,7 @@ impl<B: Backend> NfsSession<B> {
         // Buffers of replies and of gathered calls grow by doubling.
         let reply = MESSAGE_BYTES_MAX as usize;
         let buffers = 2 * (REPLIES_BYTES_MAX + reply + COMPOUND_BYTES_MAX);
-        (buffers + TURN_BYTES_MAX + 4096) as u64
+        (buffers + TURN_BYTES_MAX + CALLBACKS_BYTES_MAX + 4096) as u64
     };
     /// The least capacity in bytes of the send lists that it is given.
     pub const SEND_LIST_MIN_BYTES: usize = SEND_LIST_MIN_BYTES;
@@ -116,6 +119,7 @@ impl<B: Backend> NfsSession<B> {
             replies_cost: 0,
             backlog: Vec::new(),
             backlog_taken: 0,
+            callbacks: Callbacks::default(),
             pace: Pace::default(),
             calls: 0,
             is_closing: false,
@@ -289,6 +293,16 @@ impl<B: Backend> NfsSession<B> {
         }
     }
 
+    /// Makes the calls to the client that are due.
+    fn make_calls(&mut self, now: Instant, backend: &mut B) {
+        if self.is_closing {
+            return;
+        }
+        let waiting = &mut self.waiting;
+        let push = |record| waiting.push_call(record);
+        self.callbacks.take(now, backend, push);
+    }
+
     /// Keeps input for later.
     fn keep(&mut self, input: &[u8]) {
         if input.is_empty() || self.is_closing {
@@ -437,16 +451,20 @@ impl<B: Backend> Session for NfsSession<B> {
 
     fn handle_wake(&mut self, now: Instant, backend: &mut B) -> Result<(), SessionError> {
         self.waiting.take_answers(now, backend);
+        self.make_calls(now, backend);
         Ok(())
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        None
+        self.callbacks.due()
     }
 
-    fn handle_timeout(&mut self, _: Instant, _: &mut B) -> Result<(), SessionError> {
+    fn handle_timeout(&mut self, now: Instant, backend: &mut B) -> Result<(), SessionError> {
+        self.make_calls(now, backend);
         Ok(())
     }
 
-    fn handle_close(&mut self, _: Instant, _: &mut B) {}
+    fn handle_close(&mut self, now: Instant, backend: &mut B) {
+        Callbacks::close(now, backend);
+    }
 }

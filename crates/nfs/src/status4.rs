@@ -80,6 +80,7 @@ pub(crate) enum Status4 {
     FalseRetry = 10_076,
     NotOnlyOperation = 10_081,
     WrongType = 10_083,
+    DelegationRevoked = 10_087,
     UnionNotSupported = 10_090,
     NoXattr = 10_095,
     XattrTooBig = 10_096,

@@ -6,7 +6,7 @@
 //!
 //! A compound is executed operation by operation, until one fails. Files are named by the current
 //! and the saved file handle. [`Clients`](crate::Clients) has what outlives a compound. There are
-//! no delegations, layouts and callbacks.
+//! no layouts.
 
 mod attributes;
 mod bitmap;
@@ -15,6 +15,7 @@ mod compound;
 mod copy;
 mod create;
 mod data;
+mod delegation;
 mod directory;
 mod extended;
 mod file;

@@ -192,6 +192,11 @@ impl Waiting {
         }
     }
 
+    /// A call to the client is sent as replies are.
+    pub(crate) fn push_call(&mut self, record: Vec<u8>) {
+        self.replies.push_back((record, 0));
+    }
+
     /// Whether there is a reply to be sent.
     pub(crate) fn has_reply(&self) -> bool {
         !self.replies.is_empty()

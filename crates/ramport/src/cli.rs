@@ -256,9 +256,6 @@ pub(crate) enum DaemonVerb {
     /// A fleet of clients that load volumes at the same time
     #[command(subcommand, after_help = examples::FLEET)]
     Fleet(FleetVerb),
-    /// Series of measurements that compare ways to serve volumes
-    #[command(subcommand, after_help = examples::STUDY)]
-    Study(StudyVerb),
 }
 
 #[derive(Debug, Args)]

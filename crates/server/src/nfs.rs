@@ -79,7 +79,8 @@ pub(crate) struct Exports {
 
 impl Exports {
     /// `scope` is the same after a restart.
-    pub(crate) fn new(scope: Uuid) -> Self {
+    pub(crate) fn new(scope: Uuid, reactors: ReactorHandle) -> Self {
+        let wake = Box::new(move |connection| reactors.wake(connection));
         let (verifier, start) = Uuid::new_v4().as_u64_pair();
         // Its lower bits are random; zero is what no client ID begins with.
         let start = (start as u32).max(1);
@@ -87,7 +88,7 @@ impl Exports {
             generation: AtomicU64::new(0),
             shares: Mutex::new(Arc::new([])),
             replies: Mutex::default(),
-            clients: Arc::new(NfsClients::new(start)),
+            clients: Arc::new(NfsClients::new(start, wake)),
             mounts: Mutex::default(),
             verifier: verifier.to_be_bytes(),
             scope,
@@ -189,9 +190,14 @@ pub(crate) struct Noted {
     pub(crate) hosts: Vec<LockHost>,
 }
 
+/// Makes a connection check what clients hold.
+pub(crate) type WakeConnection = Box<dyn Fn(ConnectionId) + Send + Sync>;
+
 /// What clients of NFS hold, and the signal that locks were granted to waiting clients.
 pub(crate) struct NfsClients {
     clients: Mutex<Clients>,
+    /// Wakes a connection that has calls to make to clients.
+    wake: WakeConnection,
     /// There are grants, records to be saved, or the end has come.
     changed: Condvar,
     /// Which records a thread has saved; without one, [`None`].
@@ -202,9 +208,10 @@ pub(crate) struct NfsClients {
 }
 
 impl NfsClients {
-    pub(crate) fn new(start: u32) -> Self {
+    pub(crate) fn new(start: u32, wake: WakeConnection) -> Self {
         Self {
             clients: Mutex::new(Clients::new(start)),
+            wake,
             changed: Condvar::new(),
             saved: Mutex::new(None),
             was_saved: Condvar::new(),
@@ -216,6 +223,9 @@ impl NfsClients {
         let mut clients = lock(&self.clients);
         let records = clients.records_number();
         use_clients(&mut clients);
+        while let Some(connection) = clients.next_wake() {
+            (self.wake)(ConnectionId(connection));
+        }
         if clients.has_grants() || clients.records_number() != records {
             self.changed.notify_all();
         }

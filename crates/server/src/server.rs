@@ -223,7 +223,7 @@ impl Server {
         })?;
         let handle = reactors.handle();
         let machine = config.machine.unwrap_or_else(machine);
-        let exports = Exports::new(machine);
+        let exports = Exports::new(machine, handle.clone());
         let (path_notices, path_changes) = PathNotices::new();
         let core = Arc::new(Core {
             state: Mutex::new(State {

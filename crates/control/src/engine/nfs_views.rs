@@ -32,6 +32,9 @@ pub struct NfsClientView {
     pub opens: usize,
     /// Locked ranges of files.
     pub locks: usize,
+    /// Files that are delegated to it: it opens and reads them without asking.
+    #[serde(default)]
+    pub delegations: usize,
 }
 
 impl NfsSessionView {
@@ -54,5 +57,6 @@ fn client_view(info: &NfsClientInfo) -> NfsClientView {
         sessions: info.sessions,
         opens: info.opens,
         locks: info.locks,
+        delegations: info.delegations,
     }
 }

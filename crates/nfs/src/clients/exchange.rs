@@ -2,12 +2,15 @@
 //!
 //! Read first: RFC 8881 sections 18.35 to 18.37 and 18.50.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::time::Instant;
 
+use super::back_channel::BackChannel;
+use super::callback::CallbackProgram;
 use super::owners::Owners;
-use super::slots::{ChannelLimits, NewSession, SESSIONS_MAX, Session, SessionId};
+use super::session_id::SessionId;
+use super::slots::{ChannelLimits, NewSession, SESSIONS_MAX, Session};
 use super::{ADDRESS_CLIENTS_MAX, CLIENTS_MAX, Client, Clients, LEASE, Principal};
 use crate::status4::Status4;
 
@@ -130,6 +133,9 @@ impl Clients {
                 states: BTreeMap::new(),
                 last_state: 0,
                 ranges: 0,
+                delegations: 0,
+                revoked: 0,
+                recalls: VecDeque::new(),
                 used_bytes: 0,
                 is_reclaim_complete: false,
             },
@@ -180,6 +186,7 @@ impl Clients {
         principal: Principal,
         (id, sequence): (u64, u32),
         (fore, back): (&ChannelLimits, &ChannelLimits),
+        callbacks: Option<CallbackProgram>,
     ) -> Result<NewSession, Status4> {
         self.expire(now);
         let start = self.start;
@@ -215,7 +222,8 @@ impl Clients {
             sequence,
             limits,
         };
-        client.sessions.insert(number, Session::new(limits));
+        let back = callbacks.map(|program| BackChannel::new(program, back.requests));
+        client.sessions.insert(number, Session::new(limits, back));
         client.create_sequence = sequence;
         client.created = Some(created);
         client.lease_end = now + LEASE;
@@ -255,6 +263,9 @@ impl Clients {
         let (client, number) = self.session_owner(principal.address, session)?;
         let id = session.client();
         if let Some(removed) = client.sessions.remove(&number) {
+            if let Some(back) = removed.back() {
+                self.forget_back(id, number, back);
+            }
             self.discharge(id, Session::bytes(removed.limits()));
         }
         Ok(())

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::time::Instant;
 
 use super::claims::{Conflict, LockKind, LockRange, ShareModes};
 use super::stateid::{StateKind, StateUse};
@@ -9,7 +10,7 @@ use super::stateid::{StateKind, StateUse};
 /// A client, and the number of one of its states.
 pub(super) type Holder = (u64, u32);
 
-/// The opens and locks of a file.
+/// The opens, locks and delegations of a file.
 #[derive(Debug, Default)]
 pub(super) struct FileState {
     pub(super) opens: Vec<Open>,
@@ -18,6 +19,15 @@ pub(super) struct FileState {
     pub(super) ranges: Vec<HeldRange>,
     /// Owners that wait for locks, in the order in which they asked.
     pub(super) waiters: Vec<Waiter>,
+    pub(super) delegations: Vec<Delegation>,
+}
+
+/// A read delegation of a file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Delegation {
+    pub(super) holder: Holder,
+    /// Since when its client has been asked to return it.
+    pub(super) recalled: Option<Instant>,
 }
 
 /// An open of one open owner.
@@ -72,7 +82,10 @@ impl FileState {
     }
 
     pub(super) const fn is_unused(&self) -> bool {
-        self.opens.is_empty() && self.lockers.is_empty() && self.waiters.is_empty()
+        self.opens.is_empty()
+            && self.lockers.is_empty()
+            && self.waiters.is_empty()
+            && self.delegations.is_empty()
     }
 
     /// Removes what a client holds.
@@ -80,6 +93,7 @@ impl FileState {
         self.opens.retain(|open| open.holder.0 != client);
         self.lockers.retain(|locker| locker.holder.0 != client);
         self.ranges.retain(|held| held.holder.0 != client);
+        self.delegations.retain(|it| it.holder.0 != client);
     }
 
     /// Removes a lock owner with its locks. Returns how many ranges these were.
@@ -115,6 +129,7 @@ impl FileState {
                 .iter()
                 .find(|locker| locker.holder == (client, number))
                 .and_then(|locker| locker.open),
+            StateKind::Delegation | StateKind::Revoked => None,
         };
         open.and_then(|number| self.open(client, number))
             .is_some_and(|open| open.modes.access & ShareModes::WRITE != 0)

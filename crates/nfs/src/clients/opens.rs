@@ -207,10 +207,14 @@ impl Clients {
         }
     }
 
-    /// Whether a client has a file open.
+    /// Whether a client has a file open, or delegated to it.
     pub(crate) fn has_open(&self, client: u64, key: &FileKey) -> bool {
         let file = self.files.get(key);
-        file.is_some_and(|file| file.opens.iter().any(|open| open.holder.0 == client))
+        file.is_some_and(|file| {
+            let opens = file.opens.iter().map(|open| open.holder);
+            let delegations = file.delegations.iter().map(|it| it.holder);
+            opens.chain(delegations).any(|holder| holder.0 == client)
+        })
     }
 
     /// The file of an open.
@@ -224,7 +228,7 @@ impl Clients {
         let (number, state) = holder.state_mut(client, id)?;
         match state.kind {
             StateKind::Open => Ok((number, state.file)),
-            StateKind::Locks | StateKind::Unconfirmed => Err(Status4::BadStateId),
+            _ => Err(Status4::BadStateId),
         }
     }
 

@@ -5,17 +5,11 @@
 use std::net::IpAddr;
 use std::time::Instant;
 
+use super::back_channel::BackChannel;
+use super::session_id::SessionId;
 use super::{Client, Clients, LEASE};
 use crate::status4::Status4;
-use crate::xdr::{Malformed, Reader, Writer};
-
-/// sessionid4.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SessionId {
-    client: u64,
-    number: u32,
-    start: u32,
-}
+use crate::xdr::Writer;
 
 /// What a channel carries (channel_attrs4), without what only RDMA uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +31,7 @@ pub(crate) struct ChannelLimits {
 pub(crate) struct NewSession {
     pub(crate) id: SessionId,
     pub(crate) sequence: u32,
-    /// Of the fore channel. There is no back channel.
+    /// Of the fore channel.
     pub(crate) limits: ChannelLimits,
 }
 
@@ -47,6 +41,8 @@ pub(super) struct Session {
     limits: ChannelLimits,
     /// Those that were used, at most `limits.requests`.
     slots: Vec<Slot>,
+    /// How its client is called, unless the client wants it in no way that is known here.
+    back: Option<BackChannel>,
 }
 
 /// A slot: the last request that was executed with it.
@@ -109,11 +105,17 @@ pub(crate) enum Begun {
         slot: SlotId,
         client: u64,
         limits: ChannelLimits,
+        /// sr_status_flags.
+        flags: u32,
     },
     /// It was executed, and its results were appended to the output.
     Replied,
     /// It was executed, and its reply was not kept.
-    NotKept { client: u64, limits: ChannelLimits },
+    NotKept {
+        client: u64,
+        limits: ChannelLimits,
+        flags: u32,
+    },
 }
 
 /// The most data of a READ or a WRITE of this version in bytes (maxread and maxwrite). A compound
@@ -137,37 +139,6 @@ pub(crate) const OPERATIONS_MAX: u32 = 64;
 const SLOTS_MAX: u32 = 64;
 /// Sessions of a client. Linux uses one.
 pub(super) const SESSIONS_MAX: usize = 4;
-
-impl SessionId {
-    pub(super) const fn new(client: u64, number: u32, start: u32) -> Self {
-        Self {
-            client,
-            number,
-            start,
-        }
-    }
-
-    /// The client that has created it.
-    pub(super) const fn client(self) -> u64 {
-        self.client
-    }
-
-    /// Reads it.
-    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
-        Ok(Self {
-            client: reader.u64()?,
-            number: reader.u32()?,
-            start: reader.u32()?,
-        })
-    }
-
-    /// Writes it.
-    pub(crate) fn write(self, out: &mut Writer<'_>) {
-        out.u64(self.client);
-        out.u32(self.number);
-        out.u32(self.start);
-    }
-}
 
 impl ChannelLimits {
     /// What is granted of what a client asks for.
@@ -201,11 +172,20 @@ impl ChannelLimits {
 }
 
 impl Session {
-    pub(super) const fn new(limits: ChannelLimits) -> Self {
+    pub(super) const fn new(limits: ChannelLimits, back: Option<BackChannel>) -> Self {
         Self {
             limits,
             slots: Vec::new(),
+            back,
         }
+    }
+
+    pub(super) const fn back(&self) -> Option<&BackChannel> {
+        self.back.as_ref()
+    }
+
+    pub(super) const fn back_mut(&mut self) -> Option<&mut BackChannel> {
+        self.back.as_mut()
     }
 
     pub(super) const fn limits(&self) -> ChannelLimits {
@@ -215,16 +195,17 @@ impl Session {
     /// What a session with these limits takes, in bytes.
     pub(super) const fn bytes(limits: ChannelLimits) -> usize {
         let slot = size_of::<Slot>() + limits.kept_bytes as usize;
-        size_of::<Self>() + limits.requests as usize * slot
+        size_of::<Self>() + limits.requests as usize * slot + BackChannel::BYTES_MAX
     }
 
     fn begin(
         &mut self,
         asked: &SlotRequest,
         request: &Request,
+        flags: u32,
         reply: &mut Writer<'_>,
     ) -> Result<Begun, Status4> {
-        let (limits, client) = (self.limits, asked.session.client);
+        let (limits, client) = (self.limits, asked.session.client());
         let slot = self.slot(asked, request)?;
         let is_new = asked.sequence == slot.sequence.wrapping_add(1);
         // A slot that was never used has nothing to repeat.
@@ -239,7 +220,13 @@ impl Session {
                 reply.raw(&slot.reply);
                 return Ok(Begun::Replied);
             }
-            SlotState::NotKept if is_repeated => return Ok(Begun::NotKept { client, limits }),
+            SlotState::NotKept if is_repeated => {
+                return Ok(Begun::NotKept {
+                    client,
+                    limits,
+                    flags,
+                });
+            }
             // Not even what every reply begins with can be kept.
             _ if asked.is_kept && (limits.kept_bytes as usize) < HEAD_BYTES_MAX => {
                 return Err(Status4::ReplyTooBigToCache);
@@ -256,6 +243,7 @@ impl Session {
             },
             client,
             limits,
+            flags,
         })
     }
 
@@ -287,15 +275,15 @@ impl Clients {
         address: IpAddr,
         id: SessionId,
     ) -> Result<(&mut Client, u32), Status4> {
-        if id.start != self.start {
+        if id.start() != self.start {
             return Err(Status4::BadSession);
         }
-        let client = self.clients.get_mut(&id.client);
+        let client = self.clients.get_mut(&id.client());
         let is_own = |client: &&mut Client| {
-            client.principal.address == address && client.sessions.contains_key(&id.number)
+            client.principal.address == address && client.sessions.contains_key(&id.number())
         };
         let client = client.filter(is_own).ok_or(Status4::BadSession)?;
-        Ok((client, id.number))
+        Ok((client, id.number()))
     }
 
     /// Whether a session exists and belongs to this address: BIND_CONN_TO_SESSION.
@@ -314,10 +302,13 @@ impl Clients {
         self.expire(now);
         let (client, number) = self.session_owner(request.address, asked.session)?;
         client.lease_end = now + LEASE;
-        let session = client.sessions.get_mut(&number);
+        let id = asked.session.client();
+        let flags = self.path_flags(id, number) | self.revocation_flags(id);
+        let client = self.clients.get_mut(&id);
+        let session = client.and_then(|client| client.sessions.get_mut(&number));
         session
             .ok_or(Status4::BadSession)?
-            .begin(asked, request, reply)
+            .begin(asked, request, flags, reply)
     }
 
     /// Ends a request. With `reply` its results are kept. The session may have been destroyed by
@@ -326,8 +317,8 @@ impl Clients {
         let SlotId { session, slot } = id;
         let session = self
             .clients
-            .get_mut(&session.client)
-            .and_then(|client| client.sessions.get_mut(&session.number));
+            .get_mut(&session.client())
+            .and_then(|client| client.sessions.get_mut(&session.number()));
         let Some(session) = session else {
             return;
         };

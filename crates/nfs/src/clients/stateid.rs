@@ -16,7 +16,7 @@ pub(crate) struct StateId {
     other: (u64, u32),
 }
 
-/// An open, or the locks of one lock owner on one file.
+/// An open, the locks of one lock owner on one file, or a delegation.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) file: FileKey,
@@ -34,6 +34,10 @@ pub(super) enum StateKind {
     Unconfirmed,
     /// Locks.
     Locks,
+    /// A read delegation.
+    Delegation,
+    /// A delegation that was revoked, and that its client has not freed.
+    Revoked,
 }
 
 /// What READ, WRITE and SETATTR do with a file's data.
@@ -125,7 +129,7 @@ impl Client {
     pub(super) fn opens(&self) -> usize {
         let states = self.states.values();
         states
-            .filter(|state| state.kind != StateKind::Locks)
+            .filter(|state| matches!(state.kind, StateKind::Open | StateKind::Unconfirmed))
             .count()
     }
 
@@ -138,8 +142,10 @@ impl Client {
     ) -> Result<(u32, &mut State), Status4> {
         let number = id.number_of(client)?;
         let state = self.states.get_mut(&number).ok_or(Status4::BadStateId)?;
-        if state.kind == StateKind::Unconfirmed {
-            return Err(Status4::BadStateId);
+        match state.kind {
+            StateKind::Unconfirmed => return Err(Status4::BadStateId),
+            StateKind::Revoked => return Err(Status4::DelegationRevoked),
+            _ => {}
         }
         if id.sequence != 0 || self.owners.is_some() {
             state.check(id)?;
@@ -215,8 +221,11 @@ impl Clients {
         found.err().unwrap_or(Status4::Ok)
     }
 
-    /// FREE_STATEID: removes locks that lock nothing.
+    /// FREE_STATEID: removes locks that lock nothing, and a delegation that was revoked.
     pub(crate) fn free_state(&mut self, client: u64, id: StateId) -> Result<(), Status4> {
+        if self.free_revoked(client, id)? {
+            return Ok(());
+        }
         let holder = self.client_mut(client)?;
         let (number, state) = holder.state_mut(client, id)?;
         let key = state.file;

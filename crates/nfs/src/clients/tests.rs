@@ -32,7 +32,8 @@ const LIMITS: ChannelLimits = ChannelLimits {
 pub(super) fn confirmed(clients: &mut Clients, now: Instant, owner: &[u8]) -> u64 {
     let exchange = exchange(owner);
     let id = clients.exchange(now, &exchange).expect("room").client;
-    let created = clients.create_session(now, exchange.principal, (id, 1), (&LIMITS, &LIMITS));
+    let created =
+        clients.create_session(now, exchange.principal, (id, 1), (&LIMITS, &LIMITS), None);
     assert_eq!(created.map(|session| session.sequence), Ok(1));
     clients.complete_reclaim(id).expect("once");
     id
@@ -179,11 +180,11 @@ fn create_session_is_executed_once() {
     let exchange = exchange(b"one");
     let id = clients.exchange(now, &exchange).expect("room").client;
     let principal = exchange.principal;
-    let first = clients.create_session(now, principal, (id, 1), (&LIMITS, &LIMITS));
-    let again = clients.create_session(now, principal, (id, 1), (&LIMITS, &LIMITS));
+    let first = clients.create_session(now, principal, (id, 1), (&LIMITS, &LIMITS), None);
+    let again = clients.create_session(now, principal, (id, 1), (&LIMITS, &LIMITS), None);
     assert_eq!(first, again);
     assert_eq!(clients.count().sessions, 1);
-    let misordered = clients.create_session(now, principal, (id, 3), (&LIMITS, &LIMITS));
+    let misordered = clients.create_session(now, principal, (id, 3), (&LIMITS, &LIMITS), None);
     assert_eq!(misordered, Err(Status4::MisorderedSequence));
     assert_eq!(
         clients.destroy_client(principal, id),
@@ -209,7 +210,8 @@ fn sessions_are_for_users_of_a_confirmed_client_and_for_channels_that_carry_some
         ..exchange.principal
     };
     let mut create = |principal, sequence, back| {
-        let created = clients.create_session(now, principal, (id, sequence), (&LIMITS, &back));
+        let created =
+            clients.create_session(now, principal, (id, sequence), (&LIMITS, &back), None);
         created.map(|session| session.sequence)
     };
     // A user that has not created the client ID cannot confirm it, and may use it afterwards.
@@ -248,7 +250,7 @@ fn requests_that_are_too_long_for_their_session_use_up_no_number() {
         ..LIMITS
     };
     let limits = (&narrow, &LIMITS);
-    let created = clients.create_session(now, exchange.principal, (id, 1), limits);
+    let created = clients.create_session(now, exchange.principal, (id, 1), limits, None);
     let session = created.expect("these are enough").id;
     let mut begin = |len_bytes, is_kept| {
         let asked = SlotRequest {

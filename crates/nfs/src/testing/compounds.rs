@@ -11,6 +11,7 @@ pub mod operation {
     pub const CLOSE: u32 = 4;
     pub const COMMIT: u32 = 5;
     pub const CREATE: u32 = 6;
+    pub const DELEGRETURN: u32 = 8;
     pub const GETATTR: u32 = 9;
     pub const GETFH: u32 = 10;
     pub const LOCK: u32 = 12;
@@ -47,11 +48,22 @@ pub fn exchange(owner: &[u8], verifier: u64, flags: u32) -> Arguments {
 
 /// A compound of CREATE_SESSION, with 16 operations per compound and 64 slots.
 pub fn create_session(client: u64, sequence: u32) -> Arguments {
+    create_session_for(client, sequence, 0)
+}
+
+/// The same with flags. The client is called as user 7 and group 8.
+pub fn create_session_for(client: u64, sequence: u32, flags: u32) -> Arguments {
     let channel = args().u32(0).u32(1 << 20).u32(1 << 20).u32(4096);
     let channel = channel.u32(16).u32(64).u32(0);
-    let head = args().u32(CREATE_SESSION).u64(client).u32(sequence).u32(0);
+    let head = args()
+        .u32(CREATE_SESSION)
+        .u64(client)
+        .u32(sequence)
+        .u32(flags);
     let operation = head.raw(&channel.0).raw(&channel.0);
-    compound(1, &operation.u32(0x4000_0000).u32(1).u32(0))
+    let operation = operation.u32(0x4000_0000).u32(2).u32(0);
+    let credential = operation.u32(1).u32(9).opaque(b"client");
+    compound(1, &credential.u32(7).u32(8).u32(0))
 }
 
 /// SEQUENCE with a slot, its number and whether the reply is kept; and operations behind it.
@@ -76,6 +88,18 @@ pub fn open((client, owner): (u64, &[u8]), (access, deny): (u32, u32), name: &[u
     // UNCHECKED4 with a mode, CLAIM_NULL.
     let how = owner.u32(1).u32(0).u32(2).u32(0).u32(2).u32(4).u32(0o644);
     how.u32(0).opaque(name)
+}
+
+/// OPEN of an entry that exists.
+pub fn open_existing(
+    (client, owner): (u64, &[u8]),
+    (access, deny): (u32, u32),
+    name: &[u8],
+) -> Arguments {
+    let open = args().u32(OPEN).u32(0).u32(access).u32(deny);
+    let owner = open.u64(client).opaque(owner);
+    // OPEN4_NOCREATE, CLAIM_NULL.
+    owner.u32(0).u32(0).opaque(name)
 }
 
 /// The status of a compound and the number of its results.

@@ -21,6 +21,8 @@ pub struct Peer {
     pub user: (u32, u32),
     /// The present instant.
     pub now: Instant,
+    /// The number of its connection, if it can be called over that.
+    pub back_channel: Option<u64>,
 }
 
 /// Arguments of a call, or bytes of any XDR.
@@ -124,6 +126,7 @@ impl Peer {
             xid: 0,
             user: (0, 0),
             now: Instant::now(),
+            back_channel: None,
         }
     }
 
@@ -199,6 +202,7 @@ impl Peer {
 
     /// Sends bytes in pieces of at most this length. Returns whether the session goes on.
     pub fn try_send(&mut self, server: &mut TestServer, bytes: &[u8], piece_max: usize) -> bool {
+        server.back_channel = self.back_channel;
         self.unsent.extend_from_slice(bytes);
         let unsent = std::mem::take(&mut self.unsent);
         let mut rest = &unsent[..];
@@ -277,9 +281,26 @@ impl Peer {
 
     /// Wakes the session, and receives everything that it sends.
     pub fn wake(&mut self, server: &mut TestServer) {
+        server.back_channel = self.back_channel;
         let woken = self.session.handle_wake(self.now, server);
         woken.expect("a wake has no error");
         self.receive(server);
+    }
+
+    /// Lets time pass up to what the session waits for.
+    pub fn time_out(&mut self, server: &mut TestServer) {
+        server.back_channel = self.back_channel;
+        let due = self.session.poll_timeout();
+        assert!(due.is_some_and(|due| due <= self.now), "it waits for that");
+        let result = self.session.handle_timeout(self.now, server);
+        result.expect("time has no error");
+        self.receive(server);
+    }
+
+    /// The connection ends.
+    pub fn close(&mut self, server: &mut TestServer) {
+        server.back_channel = self.back_channel;
+        self.session.handle_close(self.now, server);
     }
 
     /// Whether no call is in progress.

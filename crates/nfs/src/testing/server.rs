@@ -28,6 +28,8 @@ pub struct TestServer {
     pub verifier: [u8; 8],
     /// See [`Backend::client`].
     pub client: IpAddr,
+    /// See [`Backend::back_channel`].
+    pub back_channel: Option<u64>,
     /// See [`Backend::transfer_bytes_max`].
     pub transfer_bytes_max: usize,
     /// Calls that wait, until [`finish`](Self::finish) is called.
@@ -60,6 +62,7 @@ impl TestServer {
                 path: "/db".into(),
                 tree,
                 outlives_restart: false,
+                may_delegate: true,
                 options,
             }],
             denied: None,
@@ -67,6 +70,7 @@ impl TestServer {
             mounts: Vec::new(),
             verifier: *b"instance",
             client: Ipv4Addr::LOCALHOST.into(),
+            back_channel: None,
             transfer_bytes_max: TRANSFER_BYTES_MAX,
             waiting: Vec::new(),
             is_busy: false,
@@ -104,6 +108,11 @@ impl TestServer {
     /// The client has replied to a callback.
     pub fn end_grant(&mut self, grant: &Grant, is_accepted: bool) {
         self.clients.end_grant(grant, is_accepted);
+    }
+
+    /// A connection that has something to send.
+    pub fn next_wake(&mut self) -> Option<u64> {
+        self.clients.next_wake()
     }
 
     /// What all clients hold.
@@ -168,6 +177,10 @@ impl Backend for TestServer {
 
     fn transfer_bytes_max(&self) -> usize {
         self.transfer_bytes_max
+    }
+
+    fn back_channel(&self) -> Option<u64> {
+        self.back_channel
     }
 
     fn local(&self) -> IpAddr {

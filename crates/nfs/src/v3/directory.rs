@@ -84,6 +84,7 @@ fn remove_entry<B: Backend>(
 ) -> Result<Status, Fault> {
     let EntryArguments { directory, name } = EntryArguments::read(&mut arguments)?;
     arguments.finish()?;
+    let file = context.recall_entry(directory, name)?;
     let place = context.open(directory)?;
     let dots = if name == b".." {
         dot_dot
@@ -92,7 +93,9 @@ fn remove_entry<B: Backend>(
     };
     let changed = entry_name(name, dots)
         .and_then(|name| place.change(|tree, caller| operation(tree, caller, place.file, name)));
-    Ok(write_changed(&place, changed, out))
+    let status = write_changed(&place, changed, out);
+    context.recall_after(file);
+    Ok(status)
 }
 
 /// Writes a status and wcc_data of the directory.
@@ -124,13 +127,15 @@ pub(super) fn rename<B: Backend>(
     let from = EntryArguments::read(&mut arguments)?;
     let to = EntryArguments::read(&mut arguments)?;
     arguments.finish()?;
+    let moved = context.recall_entry(from.directory, from.name)?;
+    let replaced = context.recall_entry(to.directory, to.name)?;
     let (place, to_directory) = context.open_two(from.directory, to.directory)?;
     let renamed = to_directory.and_then(|to_directory| {
         let from = entry_name(from.name, Status::Invalid)?;
         let to = entry_name(to.name, Status::Invalid)?;
         place.change(|tree, caller| tree.rename(caller, (place.file, from), (to_directory, to)))
     });
-    Ok(match renamed {
+    let status = match renamed {
         Ok(from) => {
             out.u32(Status::Ok as u32);
             place.write_change(&from.before, &from.after, out);
@@ -143,7 +148,10 @@ pub(super) fn rename<B: Backend>(
             place.write_other_unchanged(to_directory, out);
             status
         }
-    })
+    };
+    context.recall_after(moved);
+    context.recall_after(replaced);
+    Ok(status)
 }
 
 /// LINK (section 3.3.15).
@@ -155,12 +163,13 @@ pub(super) fn link<B: Backend>(
     let file = Handle::read(&mut arguments)?;
     let EntryArguments { directory, name } = EntryArguments::read(&mut arguments)?;
     arguments.finish()?;
+    context.recall(file)?;
     let (place, directory) = context.open_two(file, directory)?;
     let linked = directory.and_then(|directory| {
         let name = entry_name(name, Status::Invalid)?;
         place.change(|tree, caller| tree.link(caller, place.file, directory, name))
     });
-    Ok(match linked {
+    let status = match linked {
         Ok(changed) => {
             out.u32(Status::Ok as u32);
             place.write_after(Some(&changed.value), out);
@@ -172,5 +181,7 @@ pub(super) fn link<B: Backend>(
             place.write_other_unchanged(directory, out);
             status
         }
-    })
+    };
+    context.recall_after(file.ok());
+    Ok(status)
 }

@@ -107,6 +107,10 @@ fn create_entry<B: Backend>(
     attributes: Result<AttributeChanges, Status>,
     out: &mut Writer<'_>,
 ) -> Result<Status, Fault> {
+    if matches!(new, NewFile::Unchecked) {
+        // An existing file may be cut off.
+        context.recall_entry(entry.directory, entry.name)?;
+    }
     let place = context.open(entry.directory)?;
     let created = attributes.and_then(|attributes| {
         let name = entry_name(entry.name, Status::Exists)?;

@@ -41,13 +41,14 @@ pub(super) fn set_attr<B: Backend>(
         Ok(None)
     };
     arguments.finish()?;
+    context.recall(handle)?;
     let place = context.open(handle)?;
     let changed = changes.and_then(|changes| {
         // An instant that does not exist is not the file's.
         let guard = guard.map_err(|_| Status::NotSynchronized)?;
         place.change(|tree, caller| tree.set_attributes(caller, place.file, &changes, guard))
     });
-    Ok(match changed {
+    let status = match changed {
         Ok(changed) => {
             out.u32(Status::Ok as u32);
             place.write_change(&changed.before, &changed.after, out);
@@ -58,7 +59,9 @@ pub(super) fn set_attr<B: Backend>(
             place.write_unchanged(out);
             status
         }
-    })
+    };
+    context.recall_after(handle.ok());
+    Ok(status)
 }
 
 /// The bits of ACCESS (section 3.3.4).

@@ -1,11 +1,14 @@
 //! What a call's handle leads to: a file of an export, and the user as whom the export executes the
 //! call.
 
+use std::time::Instant;
+
 use file_tree::{Attributes, BeforeChange, Caller, FileError, FileId, FileTree, Name};
 
 use super::attributes::{WireAttributes, write_after, write_change};
 use super::handle::{Handle, write_handle};
 use super::status::Status;
+use crate::clients::FileKey;
 use crate::rpc::{Credential, User};
 use crate::xdr::{Malformed, Writer};
 use crate::{Backend, Export, ExportId, Refusal};
@@ -14,6 +17,7 @@ use crate::{Backend, Export, ExportId, Refusal};
 pub(crate) struct Context<'a, B> {
     pub(crate) credential: &'a Credential,
     pub(crate) backend: &'a mut B,
+    pub(crate) now: Instant,
 }
 
 /// Why a procedure has written no results.
@@ -45,6 +49,51 @@ pub(crate) struct Place<'a> {
 }
 
 impl<B: Backend> Context<'_, B> {
+    /// Recalls the delegations of a file that is about to be changed.
+    pub(crate) fn recall(&mut self, handle: Result<Handle, Status>) -> Result<(), Status> {
+        let export = self.open(handle)?.export;
+        if !export.may_delegate || export.options.read_only {
+            return Ok(());
+        }
+        let (now, key) = (self.now, FileKey(handle?.to_bytes()));
+        let mut recalled = Ok(());
+        self.backend.with_clients(&mut |clients| {
+            recalled = clients
+                .recall(now, &key, None)
+                .map_err(|_| Status::TryLater);
+        });
+        recalled
+    }
+
+    /// The same for the file that an entry names. Returns the file, if there is one.
+    pub(super) fn recall_entry(
+        &mut self,
+        directory: Result<Handle, Status>,
+        name: &[u8],
+    ) -> Result<Option<Handle>, Status> {
+        let export = directory?.export;
+        let place = self.open(directory)?;
+        if !place.export.may_delegate {
+            return Ok(None);
+        }
+        // If there is none, the procedure itself says what is wrong.
+        let found = place.look_up(name).ok().map(|found| Handle {
+            export,
+            file: found.id,
+        });
+        found.map_or(Ok(()), |found| self.recall(Ok(found)))?;
+        Ok(found)
+    }
+
+    /// A file was changed. A client that was given a delegation meanwhile has read its attributes
+    /// before or after that, and reads them again.
+    pub(super) fn recall_after(&mut self, changed: Option<Handle>) {
+        if let Some(changed) = changed {
+            // The change is done, so nobody waits for the delegation.
+            let _ = self.recall(Ok(changed));
+        }
+    }
+
     /// The place that a handle names.
     pub(crate) fn open(&mut self, handle: Result<Handle, Status>) -> Result<Place<'_>, Status> {
         let Handle { export, file } = handle?;

@@ -45,6 +45,7 @@ impl ReadCall {
         let mut context = Context {
             credential: &credential,
             backend,
+            now: self.began,
         };
         let place = context.open(self.handle)?;
         let read = place
@@ -64,6 +65,7 @@ impl ReadCall {
         let mut context = Context {
             credential: &credential,
             backend,
+            now: self.began,
         };
         let place = context.open(self.handle).ok();
         self.write_failure(place.as_ref(), status, replies);

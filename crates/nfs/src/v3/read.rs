@@ -21,7 +21,7 @@ use crate::{Backend, Completed, ExportId, Procedure};
 pub(crate) struct ReadCall {
     pub(super) xid: u32,
     pub(super) credential: Credential,
-    began: Instant,
+    pub(super) began: Instant,
     pub(super) handle: Result<Handle, Status>,
     pub(super) offset: u64,
     /// Bytes that are asked for; once the header was sent, bytes that are left.
@@ -110,6 +110,7 @@ impl ReadCall {
         let mut context = Context {
             credential: &credential,
             backend,
+            now: self.began,
         };
         let place = match context.open(self.handle) {
             Ok(place) => place,

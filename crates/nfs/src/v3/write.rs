@@ -129,8 +129,13 @@ impl WriteCall {
         let mut context = Context {
             credential: &self.credential,
             backend,
+            now: self.began,
         };
         let progress = &mut self.progress;
+        if let Err(status) = context.recall(self.handle) {
+            progress.fail(status);
+            return Ok(());
+        }
         let place = match context.open(self.handle) {
             Ok(place) => place,
             Err(status) => {
@@ -167,7 +172,7 @@ impl WriteCall {
     /// Writes the results behind the header of the reply.
     pub(crate) fn finish<B: Backend>(&self, backend: &mut B, out: &mut Writer<'_>) -> Completed {
         let progress = &self.progress;
-        let status = progress.failure.unwrap_or(Status::Ok);
+        let status = progress.failure.unwrap_or_else(|| self.settle(backend));
         out.u32(status as u32);
         let export = self
             .handle
@@ -195,6 +200,22 @@ impl WriteCall {
             bytes_in: progress.written as u64,
             bytes_out: 0,
             began: self.began,
+        }
+    }
+}
+
+impl WriteCall {
+    /// Whether a client was given a delegation while the data were written: it may have read what
+    /// was there before, so the call is made again when the delegation was returned.
+    fn settle<B: Backend>(&self, backend: &mut B) -> Status {
+        let mut context = Context {
+            credential: &self.credential,
+            backend,
+            now: self.began,
+        };
+        match context.recall(self.handle) {
+            Err(Status::TryLater) => Status::TryLater,
+            _ => Status::Ok,
         }
     }
 }

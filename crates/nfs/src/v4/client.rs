@@ -3,7 +3,10 @@
 use super::compound::Compound;
 use super::place::{MinorVersion, with_clients};
 use crate::Backend;
-use crate::clients::{ChannelLimits, Exchange, NewSession, OWNER_BYTES_MAX, SessionId, StateId};
+use crate::clients::{
+    CallbackCredential, CallbackProgram, ChannelLimits, Exchange, NewSession, OWNER_BYTES_MAX,
+    SessionId, StateId,
+};
 use crate::status4::Status4;
 use crate::xdr::{Malformed, Reader, Writer};
 
@@ -23,8 +26,10 @@ const KNOWN_FLAGS: u32 = SUPPORTS_MOVED_REFERRAL
     | USE_NON_PNFS
     | USE_PNFS
     | UPDATE_CONFIRMED;
-/// The flags of CREATE_SESSION that exist: persistence, back channel, RDMA. None is granted.
+/// The flags of CREATE_SESSION that exist: persistence, back channel, RDMA. Only the second is
+/// granted.
 const KNOWN_SESSION_FLAGS: u32 = 7;
+const BACK_CHANNEL: u32 = 2;
 /// The longest names in a client's description of itself, in bytes.
 const NAME_BYTES_MAX: usize = 1024;
 /// Elements of arrays that a client sends: security flavors of callbacks, and state IDs to be
@@ -86,14 +91,21 @@ impl<B: Backend> Compound<'_, B> {
         let flags = arguments.u32()?;
         let fore = read_channel(arguments)?;
         let back = read_channel(arguments)?;
-        let _callback_program = arguments.u32()?;
-        skip_callback_security(arguments)?;
+        let number = arguments.u32()?;
+        let credential = read_callback_security(arguments)?;
         if flags & !KNOWN_SESSION_FLAGS != 0 {
             return Err(Status4::Invalid);
         }
         let (now, principal) = (self.now, self.principal());
-        let created = with_clients(self.backend, |clients| {
-            clients.create_session(now, principal, (client, sequence), (&fore, &back))
+        let callbacks = self.callbacks(number, credential);
+        let wanted = self.backend.back_channel();
+        let wanted = wanted.filter(|_| flags & BACK_CHANNEL != 0);
+        let (created, is_bound) = with_clients(self.backend, |clients| {
+            let channels = (&fore, &back);
+            let id = (client, sequence);
+            let created = clients.create_session(now, principal, id, channels, callbacks)?;
+            let is_bound = wanted.is_some_and(|it| clients.bind_back(it, created.id));
+            Ok::<_, Status4>((created, is_bound))
         })??;
         let NewSession {
             id,
@@ -102,11 +114,42 @@ impl<B: Backend> Compound<'_, B> {
         } = created;
         id.write(out);
         out.u32(sequence);
-        out.u32(0);
+        out.u32(if is_bound { BACK_CHANNEL } else { 0 });
         write_channel(&limits, out);
-        // There is no back channel, so its limits are of no use.
+        // No more of the back channel is used than the client offers.
         write_channel(&back, out);
         Ok(())
+    }
+
+    fn callbacks(
+        &self,
+        number: u32,
+        credential: Option<CallbackCredential>,
+    ) -> Option<CallbackProgram> {
+        credential.map(|credential| CallbackProgram {
+            number,
+            minor: self.at.minor.number(),
+            credential,
+        })
+    }
+
+    /// BACKCHANNEL_CTL (section 18.33): the compound's session is called in another way.
+    pub(super) fn control_back_channel(
+        &mut self,
+        arguments: &mut Reader<'_>,
+    ) -> Result<(), Status4> {
+        let number = arguments.u32()?;
+        let credential = read_callback_security(arguments)?;
+        let callbacks = self.callbacks(number, credential);
+        let session = self.session().ok_or(Status4::NotInSession)?;
+        let is_set = with_clients(self.backend, |clients| {
+            callbacks.is_some_and(|callbacks| clients.set_callbacks(session, callbacks))
+        })?;
+        if is_set {
+            Ok(())
+        } else {
+            Err(Status4::Invalid)
+        }
     }
 
     /// DESTROY_SESSION (section 18.37). The compound's own session is destroyed last.
@@ -131,7 +174,7 @@ impl<B: Backend> Compound<'_, B> {
     }
 
     /// BIND_CONN_TO_SESSION (section 18.34). A connection may use any session of its client's, so
-    /// there is nothing to be noted, and no back channel to be bound.
+    /// only a back channel is bound.
     pub(super) fn bind_connection(
         &mut self,
         arguments: &mut Reader<'_>,
@@ -139,6 +182,8 @@ impl<B: Backend> Compound<'_, B> {
     ) -> Result<(), Status4> {
         const FORE: u32 = 1;
         const BACK: u32 = 2;
+        const BOTH: u32 = 3;
+        const BACK_OR_BOTH: u32 = 7;
         let session = SessionId::read(arguments)?;
         let direction = arguments.u32()?;
         let _uses_rdma = arguments.bool()?;
@@ -146,16 +191,25 @@ impl<B: Backend> Compound<'_, B> {
             return Err(Status4::NotOnlyOperation);
         }
         let address = self.backend.client();
-        with_clients(self.backend, |clients| {
-            clients.check_session(address, session)
-        })??;
-        match direction {
-            FORE | 3 | 7 => {}
-            BACK => return Err(Status4::Invalid),
+        let connection = self.backend.back_channel();
+        let connection = match direction {
+            FORE => None,
+            BACK | BOTH | BACK_OR_BOTH => connection,
             _ => return Err(Status4::BadXdr),
+        };
+        let is_bound = with_clients(self.backend, |clients| {
+            clients.check_session(address, session)?;
+            Ok::<_, Status4>(connection.is_some_and(|it| clients.bind_back(it, session)))
+        })??;
+        if direction == BACK && !is_bound {
+            return Err(Status4::Invalid);
         }
         session.write(out);
-        out.u32(FORE);
+        out.u32(match (direction, is_bound) {
+            (BACK, _) => BACK,
+            (_, true) => BOTH,
+            (_, false) => FORE,
+        });
         out.bool(false);
         Ok(())
     }
@@ -245,8 +299,11 @@ fn write_channel(limits: &ChannelLimits, out: &mut Writer<'_>) {
     }
 }
 
-/// callback_sec_parms4, of which none is used.
-fn skip_callback_security(arguments: &mut Reader<'_>) -> Result<(), Malformed> {
+/// callback_sec_parms4: AUTH_SYS if the client accepts it, otherwise AUTH_NONE if it accepts that.
+/// Linux's client does nothing for a caller without a user.
+fn read_callback_security(
+    arguments: &mut Reader<'_>,
+) -> Result<Option<CallbackCredential>, Malformed> {
     const AUTH_NONE: u32 = 0;
     const AUTH_SYS: u32 = 1;
     const RPCSEC_GSS: u32 = 6;
@@ -254,21 +311,11 @@ fn skip_callback_security(arguments: &mut Reader<'_>) -> Result<(), Malformed> {
     if count > ARRAY_LEN_MAX {
         return Err(Malformed);
     }
+    let (mut system, mut none) = (None, None);
     for _ in 0..count {
         match arguments.u32()? {
-            AUTH_NONE => {}
-            AUTH_SYS => {
-                let _stamp = arguments.u32()?;
-                arguments.opaque(NAME_BYTES_MAX)?;
-                let (_uid, _gid) = (arguments.u32()?, arguments.u32()?);
-                let groups = arguments.u32()?;
-                for _ in 0..groups.min(ARRAY_LEN_MAX) {
-                    arguments.u32()?;
-                }
-                if groups > ARRAY_LEN_MAX {
-                    return Err(Malformed);
-                }
-            }
+            AUTH_NONE => none = Some(CallbackCredential::None),
+            AUTH_SYS => system = Some(read_system_credential(arguments)?),
             RPCSEC_GSS => {
                 let _service = arguments.u32()?;
                 arguments.opaque(NAME_BYTES_MAX)?;
@@ -277,5 +324,20 @@ fn skip_callback_security(arguments: &mut Reader<'_>) -> Result<(), Malformed> {
             _ => return Err(Malformed),
         }
     }
-    Ok(())
+    Ok(system.or(none))
+}
+
+/// authsys_parms.
+fn read_system_credential(arguments: &mut Reader<'_>) -> Result<CallbackCredential, Malformed> {
+    let _stamp = arguments.u32()?;
+    arguments.opaque(NAME_BYTES_MAX)?;
+    let (uid, gid) = (arguments.u32()?, arguments.u32()?);
+    let groups = arguments.u32()?;
+    if groups > ARRAY_LEN_MAX {
+        return Err(Malformed);
+    }
+    for _ in 0..groups {
+        arguments.u32()?;
+    }
+    Ok(CallbackCredential::System { uid, gid })
 }

@@ -2,6 +2,8 @@
 //!
 //! Read first: RFC 8881 sections 16.2 and 2.10.6.
 
+mod waits;
+
 use std::time::Instant;
 
 use super::operation::{ILLEGAL, Operation, OwnedOperation};
@@ -132,6 +134,8 @@ struct Sequenced {
     slot: Option<SlotId>,
     client: u64,
     limits: ChannelLimits,
+    /// sr_status_flags.
+    flags: u32,
 }
 
 /// How a compound begins.
@@ -355,20 +359,26 @@ impl<B: Backend> Compound<'_, B> {
         let begun = with_clients(self.backend, |clients| {
             clients.begin(now, &asked, &request, out)
         })??;
-        let sequenced = |slot, client, limits| Sequenced {
+        let sequenced = |slot, client, limits, flags| Sequenced {
             asked,
             slot,
             client,
             limits,
+            flags,
         };
         self.at.sequenced = Some(match begun {
             Begun::Replied => return Ok(true),
-            Begun::NotKept { client, limits } => sequenced(None, client, limits),
+            Begun::NotKept {
+                client,
+                limits,
+                flags,
+            } => sequenced(None, client, limits, flags),
             Begun::New {
                 slot,
                 client,
                 limits,
-            } => sequenced(Some(slot), client, limits),
+                flags,
+            } => sequenced(Some(slot), client, limits, flags),
         });
         Ok(false)
     }
@@ -411,44 +421,6 @@ impl<B: Backend> Compound<'_, B> {
             }
         }
         End::Done(Status4::Ok)
-    }
-
-    /// The export whose tree the next operation has to wait for, if there is one.
-    fn waits_for(&mut self, mut arguments: Reader<'_>) -> Option<ExportId> {
-        // A repeated request whose reply was not kept is refused.
-        if self.at.minor != MinorVersion::Zero {
-            self.at.sequenced?.slot?;
-        }
-        let operation = Operation::new(arguments.u32().ok()?, self.at.minor);
-        match (operation, self.at.current.node) {
-            (Operation::PutFh, _) => {
-                let node = Node::read(&mut arguments).ok();
-                self.waits_at(node)
-            }
-            (Operation::ReadDir, Some(Node::Root)) => self.waiting_export(),
-            (_, current) => self
-                .waits_at(current)
-                .or_else(|| self.waits_at(self.at.saved.node)),
-        }
-    }
-
-    fn waits_at(&mut self, node: Option<Node>) -> Option<ExportId> {
-        let Some(Node::File(handle)) = node else {
-            return None;
-        };
-        let export = self.backend.by_id(handle.export).ok()?;
-        export.tree.may_wait().then_some(export.id)
-    }
-
-    /// An export of those that the client may use whose tree waits.
-    fn waiting_export(&mut self) -> Option<ExportId> {
-        let mut paths = Vec::new();
-        self.backend
-            .each_export(&mut |path, _| paths.push(path.as_bytes().to_vec()));
-        paths.iter().find_map(|path| {
-            let export = self.backend.by_path(path).ok()?;
-            export.tree.may_wait().then_some(export.id)
-        })
     }
 
     /// Fails the next operation, which cannot wait now.
@@ -607,10 +579,12 @@ impl<B: Backend> Compound<'_, B> {
             Operation::SetAttr => self.set_attributes(arguments, out),
             Operation::Verify => self.verify(arguments, Status4::NotSame),
             Operation::Write => self.write(arguments, out),
+            Operation::BackChannelControl => self.control_back_channel(arguments),
             Operation::BindConnection => self.bind_connection(arguments, out),
             Operation::ExchangeId => self.exchange(arguments, out),
             Operation::CreateSession => self.create_session(arguments, out),
             Operation::DestroySession => self.destroy_session(arguments),
+            Operation::ReturnDelegation => self.return_delegation(arguments),
             Operation::FreeStateId => self.free_state(arguments),
             Operation::TestStateId => self.test_states(arguments, out),
             Operation::DestroyClientId => self.destroy_client(arguments),
@@ -786,7 +760,7 @@ impl Sequenced {
             self.asked.slot,
             highest_slot,
             highest_slot,
-            0,
+            self.flags,
         ] {
             out.u32(word);
         }

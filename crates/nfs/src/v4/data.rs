@@ -116,8 +116,14 @@ impl<B: Backend> Compound<'_, B> {
     ) -> Result<(), Status4> {
         let id = self.meant(id)?;
         let client = self.client_of_data(id)?;
+        let now = self.now;
         with_clients(self.backend, |clients| {
-            clients.check_data(client, id, key, state_use)
+            clients.check_data(client, id, key, state_use)?;
+            // Otherwise the client has opened the file for writing, and only it has a delegation.
+            if state_use == StateUse::Write && id.is_special() {
+                clients.recall(now, key, None)?;
+            }
+            Ok(())
         })?
     }
 }

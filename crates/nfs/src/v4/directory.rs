@@ -63,6 +63,7 @@ impl<B: Backend> Compound<'_, B> {
         let name = arguments.opaque(usize::MAX)?;
         let (handle, _) = self.current_file(Status4::ReadOnly)?;
         let name = Name::new(name)?;
+        let file = self.recall_entry(handle, name)?;
         let place = self.place(handle)?;
         let removed = place.change(|tree, caller| {
             // An entry may become a directory, or stop to be one, in between.
@@ -72,6 +73,7 @@ impl<B: Backend> Compound<'_, B> {
             }
         })?;
         write_change(&removed.before, &removed.after, out);
+        self.recall_after(file);
         Ok(())
     }
 
@@ -85,11 +87,15 @@ impl<B: Backend> Compound<'_, B> {
         let to = arguments.opaque(usize::MAX)?;
         let (saved, current) = self.saved_and_current()?;
         let (from, to) = (Name::new(from)?, Name::new(to)?);
+        let moved = self.recall_entry(saved, from)?;
+        let replaced = self.recall_entry(current, to)?;
         let place = self.place(saved)?;
         let renamed = place
             .change(|tree, caller| tree.rename(caller, (place.file, from), (current.file, to)))?;
         write_change(&renamed.before, &renamed.after, out);
         write_change(&renamed.value.before, &renamed.value.after, out);
+        self.recall_after(moved);
+        self.recall_after(replaced);
         Ok(())
     }
 
@@ -102,10 +108,12 @@ impl<B: Backend> Compound<'_, B> {
         let name = arguments.opaque(usize::MAX)?;
         let (saved, current) = self.saved_and_current()?;
         let name = Name::new(name)?;
+        self.recall(saved)?;
         let place = self.place(saved)?;
         let linked =
             place.change(|tree, caller| tree.link(caller, place.file, current.file, name))?;
         write_change(&linked.before, &linked.after, out);
+        self.recall_after(Some(saved));
         Ok(())
     }
 

@@ -53,6 +53,8 @@ impl<B: Backend> Compound<'_, B> {
         };
         let name = arguments.opaque(usize::MAX)?;
         let value = arguments.opaque(usize::MAX)?;
+        let (handle, _) = self.current_file(Status4::ReadOnly)?;
+        self.recall(handle)?;
         let place = self.xattr_place()?;
         let name = XattrName::new(name)?;
         if value.len() > XATTR_BYTES_MAX {
@@ -61,6 +63,7 @@ impl<B: Backend> Compound<'_, B> {
         let set =
             place.change(|tree, caller| tree.set_xattr(caller, place.file, name, value, mode))?;
         write_change(&set.before, &set.after, out);
+        self.recall_after(Some(handle));
         Ok(())
     }
 
@@ -71,10 +74,13 @@ impl<B: Backend> Compound<'_, B> {
         out: &mut Writer<'_>,
     ) -> Result<(), Status4> {
         let name = arguments.opaque(usize::MAX)?;
+        let (handle, _) = self.current_file(Status4::ReadOnly)?;
+        self.recall(handle)?;
         let place = self.xattr_place()?;
         let name = XattrName::new(name)?;
         let removed = place.change(|tree, caller| tree.remove_xattr(caller, place.file, name))?;
         write_change(&removed.before, &removed.after, out);
+        self.recall_after(Some(handle));
         Ok(())
     }
 

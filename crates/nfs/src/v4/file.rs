@@ -199,12 +199,16 @@ impl<B: Backend> Compound<'_, B> {
         if changes.size_bytes.is_some() {
             self.check_state(id, &key, StateUse::Write)?;
         }
+        if changes != AttributeChanges::default() {
+            self.recall(handle)?;
+        }
         let place = self.place(handle)?;
         if changes.size_bytes.is_some() && place.attributes()?.kind == FileKind::Directory {
             return Err(Status4::IsDirectory);
         }
         if changes != AttributeChanges::default() {
             place.change(|tree, caller| tree.set_attributes(caller, place.file, &changes, None))?;
+            self.recall_after(Some(handle));
         }
         set.write(out);
         Ok(())

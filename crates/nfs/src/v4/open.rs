@@ -9,10 +9,11 @@ use super::attributes::read_changes;
 use super::bitmap::Bitmap;
 use super::compound::{Compound, Demand};
 use super::data::kind_status;
+use super::delegation::{Delegated, Refusal, Wanted};
 use super::owned::OwnerRequest;
 use super::place::{MinorVersion, Node, Place, key_of, with_clients};
 use crate::Backend;
-use crate::clients::{OWNER_BYTES_MAX, Requester, ShareModes, StateId};
+use crate::clients::{OWNER_BYTES_MAX, Opened, Requester, ShareModes, StateId};
 use crate::status4::Status4;
 use crate::v3::Handle;
 use crate::xdr::{Malformed, Reader, Writer};
@@ -22,8 +23,8 @@ struct OpenArguments<'a> {
     sequence: u32,
     client: u64,
     modes: ShareModes,
-    /// Which delegation the client wants. There are none.
-    wanted: u32,
+    /// Which delegation the client wants.
+    wanted: Wanted,
     owner: &'a [u8],
     how: How,
     claim: Claim<'a>,
@@ -51,8 +52,12 @@ enum Claim<'a> {
     Current,
     /// What the client had before the server's restart.
     Previous,
-    /// A delegation, of which there are none.
-    Delegation,
+    /// The entry of the current directory, which is delegated to the client.
+    DelegatedEntry(StateId, &'a [u8]),
+    /// The current file, which is delegated to the client.
+    Delegated(StateId),
+    /// A delegation of the client's before its own restart. None is kept for that.
+    DelegatedBefore,
 }
 
 /// The file to be opened.
@@ -68,9 +73,7 @@ struct Target {
     is_emptied: bool,
 }
 
-/// Flags of share_access beside READ and WRITE.
-const WANT_MASK: u32 = 0xff00;
-const WANT_NONE: u32 = 0x0400;
+/// Flags of share_access beside READ and WRITE, and what is wanted.
 const SIGNAL_FLAGS: u32 = 0x3_0000;
 /// OPEN4_RESULT_LOCKTYPE_POSIX: ranges of locks may be split and joined.
 const LOCKS_AS_POSIX: u32 = 4;
@@ -103,7 +106,6 @@ impl<B: Backend> Compound<'_, B> {
         open: &OpenArguments<'_>,
         out: &mut Writer<'_>,
     ) -> Result<(), Status4> {
-        let node = self.node()?;
         let demand = match open.claim {
             Claim::Previous => Demand::Reclaim,
             _ => Demand::New,
@@ -111,16 +113,7 @@ impl<B: Backend> Compound<'_, B> {
         if demand == Demand::New {
             with_clients(self.backend, |clients| clients.check_open(client))??;
         }
-        let (place_of, entry) = match (open.claim, node) {
-            (Claim::Entry(name), Node::File(handle)) => (handle, Some(Name::new(name)?)),
-            (Claim::Entry(name), Node::Root) => {
-                self.look_up_export(name)?;
-                return Err(Status4::IsDirectory);
-            }
-            (Claim::Current | Claim::Previous, Node::File(handle)) => (handle, None),
-            (Claim::Current | Claim::Previous, Node::Root) => return Err(Status4::IsDirectory),
-            (Claim::Delegation, _) => return Err(Status4::NotSupported),
-        };
+        let (place_of, entry) = self.named_by(&open.claim)?;
         self.check_grace(client, place_of, demand)?;
         self.note_opener(client, open.owner, demand)?;
         let place = self.place(place_of)?;
@@ -133,10 +126,7 @@ impl<B: Backend> Compound<'_, B> {
             file: target.attributes.id,
             ..place_of
         };
-        let (owner, modes) = (open.owner, open.modes);
-        let opened = with_clients(self.backend, |clients| {
-            clients.open(client, owner, key_of(handle), modes)
-        })??;
+        let opened = self.open_state(client, handle, (open, target.is_emptied))?;
         if target.is_emptied
             && let Err(status) = self.empty(handle)
         {
@@ -146,13 +136,69 @@ impl<B: Backend> Compound<'_, B> {
         self.settle_records(handle)?;
         self.put(Node::File(handle))?;
         self.at.current.state = Some(opened.id);
+        let delegated = self.delegated(client, handle, (open, target.is_emptied))?;
         let flags = if opened.needs_confirmation {
             NEEDS_CONFIRMATION
         } else {
             0
         };
-        write_opened(opened.id, &target, (flags, open.wanted), out);
+        write_opened(opened.id, &target, flags, out);
+        delegated.write(out);
         Ok(())
+    }
+
+    /// The directory and the entry that a claim names, or the file.
+    fn named_by<'a>(&mut self, claim: &Claim<'a>) -> Result<(Handle, Option<Name<'a>>), Status4> {
+        let node = self.node()?;
+        Ok(match (*claim, node) {
+            (Claim::Entry(name) | Claim::DelegatedEntry(_, name), Node::File(handle)) => {
+                (handle, Some(Name::new(name)?))
+            }
+            (Claim::Entry(name) | Claim::DelegatedEntry(_, name), Node::Root) => {
+                self.look_up_export(name)?;
+                return Err(Status4::IsDirectory);
+            }
+            (Claim::DelegatedBefore, _) => return Err(Status4::NotSupported),
+            (_, Node::File(handle)) => (handle, None),
+            (_, Node::Root) => return Err(Status4::IsDirectory),
+        })
+    }
+
+    /// Opens a file for a client, once others have returned their delegations of it if they would
+    /// miss what the client does.
+    fn open_state(
+        &mut self,
+        client: u64,
+        handle: Handle,
+        (open, is_emptied): (&OpenArguments<'_>, bool),
+    ) -> Result<Opened, Status4> {
+        let is_change = is_emptied || open.is_change();
+        if is_change && open.claim.delegation().is_some() {
+            return Err(Status4::OpenMode);
+        }
+        let (now, key) = (self.now, key_of(handle));
+        with_clients(self.backend, |clients| {
+            if let Some(id) = open.claim.delegation() {
+                clients.delegation_of(client, id, &key)?;
+            }
+            if is_change {
+                clients.recall(now, &key, Some(client))?;
+            }
+            clients.open(client, open.owner, key, open.modes)
+        })?
+    }
+
+    /// Delegates a file that was opened, if that is possible.
+    fn delegated(
+        &mut self,
+        client: u64,
+        handle: Handle,
+        (open, is_emptied): (&OpenArguments<'_>, bool),
+    ) -> Result<Delegated, Status4> {
+        if is_emptied || open.is_change() || open.claim.delegation().is_some() {
+            return Ok(open.wanted.refused(Refusal::Contention));
+        }
+        self.delegate(client, handle, open.wanted)
     }
 
     /// Cuts off the data of a file that was opened by a creation.
@@ -232,11 +278,13 @@ impl<'a> OpenArguments<'a> {
                 let _delegation = arguments.u32()?;
                 Claim::Previous
             }
+            2 => Claim::DelegatedEntry(StateId::read(arguments)?, arguments.opaque(usize::MAX)?),
             // What follows is not read, since the compound ends here.
-            2 | 3 => Claim::Delegation,
+            3 => Claim::DelegatedBefore,
             _ if minor == MinorVersion::Zero => return Err(Malformed.into()),
             4 => Claim::Current,
-            5 | 6 => Claim::Delegation,
+            5 => Claim::Delegated(StateId::read(arguments)?),
+            6 => Claim::DelegatedBefore,
             _ => return Err(Malformed.into()),
         };
         Ok(Self {
@@ -248,6 +296,21 @@ impl<'a> OpenArguments<'a> {
             how,
             claim,
         })
+    }
+
+    /// Whether others that keep what they have read would miss what the client does.
+    const fn is_change(&self) -> bool {
+        self.modes.access & ShareModes::WRITE != 0 || self.modes.deny & ShareModes::READ != 0
+    }
+}
+
+impl Claim<'_> {
+    /// The delegation by which the file is opened.
+    const fn delegation(&self) -> Option<StateId> {
+        match self {
+            Self::DelegatedEntry(id, _) | Self::Delegated(id) => Some(*id),
+            _ => None,
+        }
     }
 }
 
@@ -275,13 +338,13 @@ impl How {
 fn read_modes(
     arguments: &mut Reader<'_>,
     minor: MinorVersion,
-) -> Result<(ShareModes, u32), Status4> {
+) -> Result<(ShareModes, Wanted), Status4> {
     let (access, deny) = (arguments.u32()?, arguments.u32()?);
     let flags = match minor {
         MinorVersion::Zero => 0,
-        _ => WANT_MASK | SIGNAL_FLAGS,
+        _ => Wanted::MASK | SIGNAL_FLAGS,
     };
-    let wanted = access & WANT_MASK;
+    let wanted = Wanted::of(access);
     let known = u32::from(ShareModes::READ | ShareModes::WRITE);
     let modes = ShareModes {
         access: (access & known) as u8,
@@ -386,26 +449,12 @@ fn check(place: &Place<'_>, target: &Target, modes: ShareModes) -> Result<(), St
     Ok(())
 }
 
-/// OPEN4resok.
-fn write_opened(id: StateId, target: &Target, (flags, wanted): (u32, u32), out: &mut Writer<'_>) {
-    const NONE: u32 = 0;
-    const NONE_WITH_REASON: u32 = 3;
-    const NOT_WANTED: u32 = 0;
-    const NOT_SUPPORTED: u32 = 3;
+/// OPEN4resok up to its delegation.
+fn write_opened(id: StateId, target: &Target, flags: u32, out: &mut Writer<'_>) {
     id.write(out);
     out.bool(true);
     out.u64(target.change.0);
     out.u64(target.change.1);
     out.u32(LOCKS_AS_POSIX | flags);
     target.set.write(out);
-    if wanted == 0 {
-        out.u32(NONE);
-        return;
-    }
-    out.u32(NONE_WITH_REASON);
-    out.u32(if wanted == WANT_NONE {
-        NOT_WANTED
-    } else {
-        NOT_SUPPORTED
-    });
 }

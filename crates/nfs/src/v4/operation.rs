@@ -13,6 +13,7 @@ pub(super) enum Operation {
     Close,
     Commit,
     Create,
+    ReturnDelegation,
     GetAttr,
     GetFh,
     Link,
@@ -38,6 +39,7 @@ pub(super) enum Operation {
     SetAttr,
     Verify,
     Write,
+    BackChannelControl,
     BindConnection,
     ExchangeId,
     CreateSession,
@@ -104,6 +106,7 @@ impl Operation {
             4 => Self::Close,
             5 => Self::Commit,
             6 => Self::Create,
+            8 => Self::ReturnDelegation,
             9 => Self::GetAttr,
             10 => Self::GetFh,
             11 => Self::Link,
@@ -129,6 +132,7 @@ impl Operation {
             34 => Self::SetAttr,
             37 => Self::Verify,
             38 => Self::Write,
+            40 => Self::BackChannelControl,
             41 => Self::BindConnection,
             42 => Self::ExchangeId,
             43 => Self::CreateSession,
@@ -186,6 +190,7 @@ impl Operation {
                 | Self::OpenDowngrade
                 | Self::Remove
                 | Self::Rename
+                | Self::ReturnDelegation
                 | Self::SetAttr
                 | Self::Owned(_)
         )

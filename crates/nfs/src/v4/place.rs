@@ -33,6 +33,15 @@ impl MinorVersion {
             _ => None,
         }
     }
+
+    /// Its number.
+    pub(super) const fn number(self) -> u32 {
+        match self {
+            Self::Zero => 0,
+            Self::One => 1,
+            Self::Two => 2,
+        }
+    }
 }
 
 /// What a file handle names.

@@ -1,5 +1,6 @@
 //! Compounds against a tree in memory, as a client of version 4 sends them.
 
+mod delegations;
 mod extended;
 mod ranges;
 mod reclaim;

@@ -384,11 +384,6 @@ Examples:
     ramport fleet merge n1.counts n2.counts
     ramport fleet merge n1.counts n2.counts --csv fleet.csv --svg fleet.svg";
 
-pub(crate) const STUDY: &str = "\
-Examples:
-  Compare the fleet without RDMA and with it:
-    ramport study rdma --runtime 1 --repeats 1";
-
 pub(crate) const STUDY_RDMA: &str = "\
 Examples:
   A short one:
@@ -769,7 +764,9 @@ Examples:
 pub(crate) const STUDY: &str = "\
 Examples:
   Latencies of BRP beside SRP, NVMe and iSCSI, in a few seconds:
-    ramport study brp --series latency --quick";
+    ramport study brp --series latency --quick
+  Compare the fleet without RDMA and with it:
+    ramport study rdma --runtime 1 --repeats 1";
 
 pub(crate) const STUDY_BRP: &str = "\
 Examples:

@@ -129,8 +129,9 @@ fn client_line(client: &NfsClientView) -> String {
         sessions,
         opens,
         locks,
+        delegations,
     } = client;
-    format!("{name}: sessions {sessions}, opens {opens}, locks {locks}")
+    format!("{name}: sessions {sessions}, opens {opens}, locks {locks}, delegations {delegations}")
 }
 
 /// How a session stands, in words.

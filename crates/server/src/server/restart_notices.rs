@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_client_is_accepted_at_the_port_of_its_monitor_and_again_if_it_does_not_answer() {
-        let clients = NfsClients::new(1);
+        let clients = NfsClients::new(1, Box::new(|_| ()));
         let (port, called) = client(Ipv4Addr::LOCALHOST, 2);
         serve(vec![notice()], &clients, (port, Duration::from_millis(1)));
         let call = called.recv_timeout(PATIENCE).expect("a call");
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn the_end_of_the_program_ends_the_calls() {
-        let clients = Arc::new(NfsClients::new(1));
+        let clients = Arc::new(NfsClients::new(1, Box::new(|_| ())));
         let of_thread = Arc::clone(&clients);
         // Nothing listens there.
         let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn clients_that_do_not_answer_delay_the_others_little() {
         const SILENT: u8 = 24;
-        let clients = Arc::new(NfsClients::new(1));
+        let clients = Arc::new(NfsClients::new(1, Box::new(|_| ())));
         // The last of all, in the order of addresses and in that of notices.
         let last = Ipv4Addr::new(127, 0, 2, 1);
         let (port, called) = client(last, 0);

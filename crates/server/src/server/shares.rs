@@ -398,6 +398,8 @@ impl ShareEntry {
                 path: self.definition.path(),
                 tree: self.files.tree.as_file_tree()?,
                 outlives_restart: matches!(self.files.tree, Tree::Dir(..)),
+                // Programs of this machine change the files of a directory, too.
+                may_delegate: matches!(self.files.tree, Tree::Ram(_)),
                 options: *options,
             },
             access: access(clients, names),

@@ -46,7 +46,7 @@ fn answer(stream: &mut TcpStream, results: &[u8]) -> Vec<u8> {
 
 /// The state of clients with one that has got the lock it waits for.
 fn clients() -> Arc<NfsClients> {
-    let clients = Arc::new(NfsClients::new(1));
+    let clients = Arc::new(NfsClients::new(1, Box::new(|_| ())));
     clients.with(&mut |clients| {
         ::nfs::testing::locks::grant(clients, Ipv4Addr::LOCALHOST.into());
     });

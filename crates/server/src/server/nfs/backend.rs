@@ -268,6 +268,11 @@ impl Backend for NfsBackend {
         transfer_bytes_max(self.transport)
     }
 
+    fn back_channel(&self) -> Option<u64> {
+        let is_stream = self.transport == Transport::Nfs;
+        is_stream.then_some(self.accepted.id.0)
+    }
+
     fn local(&self) -> IpAddr {
         self.accepted.local.ip().to_canonical()
     }

@@ -151,6 +151,11 @@ impl Backend for WorkerBackend {
         transfer_bytes_max(self.transport)
     }
 
+    /// Channels are bound in the connection's own thread.
+    fn back_channel(&self) -> Option<u64> {
+        None
+    }
+
     fn local(&self) -> IpAddr {
         self.local.to_canonical()
     }
