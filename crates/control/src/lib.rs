@@ -49,12 +49,12 @@ pub use engine::{
     ClientNameView, Comparison, Contents, CopyState, CopyView, DamageView, DamagedRange,
     DhChapView, Engine, EngineError, Figures, HostView, IfClosed, IscsiConnectionView,
     IscsiSessionView, IscsiState, KindView, LastSaveView, LostContents, MemberState, MemberView,
-    MirrorView, NamespaceView, NewCopy, NewSnapshots, NfsClientView, NfsSessionView, NodeCounters,
-    OpenError, PathView, PortalFigures, PortalPatch, PortalState, PortalView, RangeView,
-    RdmaProvider, RdmaSegmentation, RdmaStatisticsView, ReferralView, ReplicaView, ReplicationView,
-    RestoreError, RestoreRequest, RestoredView, SaveRequest, SaveView, SavedView, ScrubView,
-    SessionFigures, SessionView, SharePatch, ShareView, Starting, StatisticsView, StatusView,
-    TargetAccess, TargetView, Task, ThreadFigures, TlsView, TopInterval, TopIntervalFault, TopView,
+    MirrorView, NamespaceView, NewCopy, NewSnapshots, NfsClientView, NfsSessionView, OpenError,
+    PathView, PortalFigures, PortalPatch, PortalState, PortalView, RangeView, RdmaProvider,
+    RdmaSegmentation, RdmaStatisticsView, ReferralView, ReplicaView, ReplicationView, RestoreError,
+    RestoreRequest, RestoredView, SaveRequest, SaveView, SavedView, ScrubView, SessionFigures,
+    SessionView, SharePatch, ShareView, Starting, StatisticsView, StatusView, TargetAccess,
+    TargetView, Task, ThreadFigures, TlsView, TopInterval, TopIntervalFault, TopView,
     VolumeFigures, VolumePatch, VolumeState, VolumeView,
 };
 pub use plan::PlanError;
