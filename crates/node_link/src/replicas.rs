@@ -86,6 +86,14 @@ impl Replicas {
         });
     }
 
+    /// These nodes, and no others, are not to be primaries. Primaries of this machine move away if it
+    /// is one of them. Does nothing if the node does not run.
+    pub fn set_drained(&self, numbers: &BTreeSet<u32>) {
+        if let Some(node) = &self.lock().node {
+            node.set_drained(numbers.clone());
+        }
+    }
+
     /// Begins this node's part in a volume: a copy, which is empty, if the volume is placed here.
     /// Does nothing if that has happened.
     ///

@@ -13,7 +13,7 @@ mod state;
 mod waiting;
 
 use std::fmt;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ use block::{
     Ticket, Volume,
 };
 use memory::Store;
-use replica::{Config, Contents, Envelope, Epoch, LocalTime, MemberId, StoreOp};
+use replica::{Body, Config, Contents, Envelope, Epoch, LocalTime, MemberId, StoreOp};
 
 use crate::agreement::VolumeId;
 use crate::clock::now;
@@ -83,6 +83,9 @@ pub struct ReplicatedVolume {
     stripes: Stripes,
     /// Until when reads may be served, in nanoseconds of this node's clock; 0: they may not.
     serves_until: AtomicU64,
+    /// Whether this node serves and its primary is about to move: reads that are admitted now might
+    /// be executed afterwards.
+    is_moving: AtomicBool,
     /// How many times this node ceased to serve. What a read took from memory before that does not
     /// count after it.
     ceased: AtomicU64,
@@ -122,6 +125,7 @@ impl ReplicatedVolume {
             store,
             stripes: Stripes::new(),
             serves_until: AtomicU64::new(0),
+            is_moving: AtomicBool::new(false),
             ceased: AtomicU64::new(0),
             ticks_skipped: AtomicU32::new(0),
             links: Arc::clone(links),
@@ -143,10 +147,30 @@ impl ReplicatedVolume {
             .map_or(0, |store| store.allocated_bytes())
     }
 
-    /// Takes a configuration that the agreement has, so that this node need not ask for it. A
-    /// member asks when it has to know.
+    /// Takes a configuration that the agreement has, so that this node need not ask for it.
     pub(crate) fn see(&self, config: Config) {
-        self.drive(|_, state, _| state.see(config));
+        self.drive(|_, state, now| state.see(now, config));
+    }
+
+    /// Moves the primary to a member in sync on a node that may have it, if it is here.
+    pub(crate) fn move_away(&self) {
+        let is_primary = self.serves_until.load(Ordering::SeqCst) > 0;
+        if !is_primary {
+            return;
+        }
+        self.drive(|volume, state, now| {
+            let Some(member) = &mut state.member else {
+                return;
+            };
+            let mut to = member.successors(now);
+            to.retain(|id| !volume.links.is_drained(id.node));
+            if to.is_empty() {
+                return;
+            }
+            // Volumes that share their nodes do not all move to the same one.
+            let place = volume.id.0 % to.len() as u64;
+            member.begin_move(now, to[place as usize]);
+        });
     }
 
     /// Does what is due, unless another thread holds the lock: other volumes wait for the clock,
@@ -182,14 +206,15 @@ impl ReplicatedVolume {
         if block_size.is_some_and(|given| given != self.geometry.block_size) {
             return;
         }
-        let is_ack = matches!(envelope.body, replica::Body::EntryAck { .. });
+        // What follows from these need not wait for the clock: the next pieces of a copy, the move
+        // of a primary, and its first beacons elsewhere.
+        let is_urgent = matches!(envelope.body, Body::EntryAck { .. } | Body::Newer(_));
         self.drive(|_, state, now| {
             let Some(member) = &mut state.member else {
                 return;
             };
             member.handle_message(now, envelope);
-            if is_ack {
-                // The next pieces of a copy need not wait for the clock.
+            if is_urgent {
                 member.handle_tick(now);
             }
         });
@@ -246,6 +271,8 @@ impl ReplicatedVolume {
         });
         let ns = |time: LocalTime| u64::try_from(time.0.as_nanos()).unwrap_or(u64::MAX);
         let until = until.map_or(0, ns);
+        let is_moving = until > 0 && !state.serves_writes();
+        self.is_moving.store(is_moving, Ordering::SeqCst);
         let before = self.serves_until.swap(until, Ordering::SeqCst);
         match (before, until) {
             (1.., 0) => drop(self.ceased.fetch_add(1, Ordering::SeqCst)),
@@ -284,6 +311,7 @@ impl ReplicatedVolume {
         self.drive(|_, state, now| {
             if let Some(member) = &mut state.member {
                 member.handle_store_reply(now, id, config);
+                member.handle_tick(now);
             }
         });
     }
@@ -294,6 +322,11 @@ impl ReplicatedVolume {
         // The clock first: a lease that ended or was renewed since then counts.
         let until = self.serves_until.load(Ordering::SeqCst);
         u64::try_from(now.0.as_nanos()).is_ok_and(|now| now < until)
+    }
+
+    /// Whether a read that is admitted now is executed here.
+    fn admits_reads(&self) -> bool {
+        !self.is_moving.load(Ordering::SeqCst) && self.serves_reads()
     }
 
     /// Reads what is committed from the own copy. `Ok(false)`: this node does not serve reads.
@@ -350,7 +383,7 @@ impl Volume for ReplicatedVolume {
     }
 
     fn admit(&self, _now: Instant, intent: &Intent<'_>, ticket: Ticket) -> Admission {
-        if intent.kind == OpKind::Read && self.serves_reads() {
+        if intent.kind == OpKind::Read && self.admits_reads() {
             return Admission::Now;
         }
         self.admit_with_lease(intent, ticket)

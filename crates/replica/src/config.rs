@@ -79,6 +79,16 @@ impl Config {
         (next.in_sync.len() <= Self::MEMBERS_MAX).then_some(next)
     }
 
+    /// The next configuration, in which `secondary` is primary and the former one stays in sync.
+    #[must_use]
+    pub(crate) fn moved_to(&self, secondary: MemberId) -> Self {
+        assert!(self.has(secondary), "only a copy becomes primary");
+        assert!(secondary != self.primary, "the primary moves elsewhere");
+        let mut next = self.renumbered();
+        next.primary = secondary;
+        next
+    }
+
     /// The next configuration, in which `secondary` replaces the primary, which is removed.
     #[must_use]
     pub(crate) fn taken_over_by(&self, secondary: MemberId) -> Self {

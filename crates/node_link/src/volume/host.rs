@@ -75,7 +75,7 @@ impl ReplicatedVolume {
             return;
         }
         let mut admissible = self.admissible(state);
-        let serves_reads = self.serves_reads();
+        let serves_reads = self.admits_reads();
         let can_fetch = !serves_reads && self.forwards_to(state).is_some();
         if admissible == 0 && !serves_reads && !can_fetch {
             return;

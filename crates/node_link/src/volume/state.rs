@@ -166,6 +166,12 @@ impl State {
         member.is_some_and(Member::serves_writes)
     }
 
+    /// Whether this node is primary and may serve reads, if it holds the lease.
+    pub fn is_serving(&self) -> bool {
+        let member = self.member.as_ref().filter(|_| !self.is_closed);
+        member.is_some_and(|member| member.serves_reads_until().is_some())
+    }
+
     fn role(&self) -> Role {
         let (config, id) = match (self.config(), self.member_id) {
             (None, _) => return Role::Unknown,
@@ -209,7 +215,10 @@ impl State {
     }
 
     /// Takes a configuration if it is newer.
-    pub fn see(&mut self, config: Config) {
+    pub fn see(&mut self, now: LocalTime, config: Config) {
+        if let Some(member) = &mut self.member {
+            return member.handle_config(now, config);
+        }
         let known = self.seen.as_ref().map(|seen| seen.epoch);
         if config.is_valid() && known < Some(config.epoch) {
             self.seen = Some(config);

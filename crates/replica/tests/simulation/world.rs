@@ -31,6 +31,9 @@ pub struct Plan {
     pub nodes: u32,
     /// Whether all copies may be lost. Otherwise no node crashes that is the last one in sync.
     pub may_lose_all: bool,
+    /// Whether nothing fails. Then moves of
+    /// the primary end no write of a host.
+    pub is_calm: bool,
 }
 
 impl Default for Plan {
@@ -38,6 +41,7 @@ impl Default for Plan {
         Self {
             nodes: 3,
             may_lose_all: false,
+            is_calm: false,
         }
     }
 }
@@ -51,6 +55,10 @@ pub struct Report {
     pub pauses: u64,
     pub configs: u64,
     pub takeovers: u64,
+    /// The primary has moved, and stayed in sync.
+    pub moves: u64,
+    /// Writes that were in flight when their primary was replaced.
+    pub deposed: u64,
     pub returns: u64,
     pub is_lost: bool,
 }
@@ -65,6 +73,7 @@ enum Event {
     Host(usize),
     Restart(u32),
     Fault,
+    Move,
 }
 
 pub struct World {
@@ -123,7 +132,7 @@ impl World {
             store: Config::first(ids[0], &ids).expect("the configuration is valid"),
             hosts: Hosts::new(HOSTS, settings.blocks),
             replied: BTreeSet::new(),
-            faults: Faults::new(ids.len()),
+            faults: Faults::new(ids.len(), plan.is_calm),
             report: Report::default(),
             settings,
         };
@@ -134,6 +143,7 @@ impl World {
             world.schedule(Duration::ZERO, Event::Host(host));
         }
         world.schedule(Duration::from_millis(50), Event::Fault);
+        world.schedule(Duration::from_millis(60), Event::Move);
         world
     }
 
@@ -170,6 +180,7 @@ impl World {
             Event::Store(from, id, op) => self.execute_in_store(from, id, op),
             Event::Restart(node) => self.nodes[node as usize].start(&self.settings, self.now),
             Event::Fault => self.inject(),
+            Event::Move => self.begin_move(),
             event => self.execute_at_node(event),
         }
     }
@@ -232,7 +243,10 @@ impl World {
                 Output::Reply(request, reply) => {
                     let reply = match reply {
                         HostReply::Written => Reply::Written,
-                        HostReply::Deposed => Reply::Failed(None),
+                        HostReply::Deposed => {
+                            self.report.deposed += 1;
+                            Reply::Failed(None)
+                        }
                     };
                     if !self.replied.remove(&request) {
                         self.reply(request, reply);
@@ -263,7 +277,10 @@ impl World {
                 "{next:?} drops the last copy"
             );
             self.report.configs += 1;
-            self.report.takeovers += u64::from(next.primary != self.store.primary);
+            let has_other = next.primary != self.store.primary;
+            let is_move = has_other && next.has(self.store.primary);
+            self.report.moves += u64::from(is_move);
+            self.report.takeovers += u64::from(has_other && !is_move);
             self.report.returns += u64::from(next.in_sync.len() > self.store.in_sync.len());
             self.store = next;
         }
@@ -294,8 +311,30 @@ impl World {
         }
     }
 
-    fn inject(&mut self) {
+    /// Asks the primary, or who believes to be it, to move to any member that could replace it.
+    fn begin_move(&mut self) {
         if self.now > FAULTS_END {
+            return;
+        }
+        let next = self.now + Duration::from_millis(self.rng.random_range(5..120));
+        self.schedule(next, Event::Move);
+        let index = self.rng.random_range(0..self.nodes.len());
+        let place = &mut self.nodes[index];
+        let now = place.clock.read(self.now);
+        let is_paused = place.paused_until > self.now;
+        let Some(member) = place.member.as_mut().filter(|_| !is_paused) else {
+            return;
+        };
+        let successors = member.successors(now);
+        if !successors.is_empty() {
+            let to = successors[self.rng.random_range(0..successors.len())];
+            member.begin_move(now, to);
+            self.carry_out(index as u32);
+        }
+    }
+
+    fn inject(&mut self) {
+        if self.now > FAULTS_END || self.plan.is_calm {
             self.faults.end();
             for node in &mut self.nodes {
                 node.paused_until = Duration::ZERO;
