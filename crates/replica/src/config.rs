@@ -53,6 +53,15 @@ impl Config {
             && self.in_sync.is_sorted_by(|a, b| a < b)
     }
 
+    /// The next configuration without the copy on `node`: someone other than a member may propose
+    /// it. `None` if the node has none in sync, or the primary.
+    #[must_use]
+    pub fn without_node(&self, node: u32) -> Option<Self> {
+        let mut secondaries = self.secondaries();
+        let member = secondaries.find(|member| member.node == node)?;
+        Some(self.without(member))
+    }
+
     /// The next configuration with the same members.
     #[must_use]
     pub(crate) fn renumbered(&self) -> Self {

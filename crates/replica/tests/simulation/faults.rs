@@ -40,6 +40,13 @@ impl Faults {
         *self = Self::new(self.nodes, true);
     }
 
+    /// Nothing reaches `node` any more, from other nodes.
+    pub fn isolate(&mut self, node: u32, until: Duration) {
+        for row in &mut self.cut_until {
+            row[node as usize] = until;
+        }
+    }
+
     /// A new fault. Those of a node are for the caller.
     pub fn inject(&mut self, rng: &mut SmallRng, now: Duration) -> Option<(usize, NodeFault)> {
         let node = rng.random_range(0..self.nodes);

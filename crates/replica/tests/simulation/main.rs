@@ -65,6 +65,25 @@ fn the_same_with_five_nodes() {
 }
 
 #[test]
+fn the_same_with_members_that_are_removed_before_their_leases_end() {
+    run(Plan {
+        answer_timeout_ms: 15,
+        ..Plan::default()
+    });
+}
+
+#[test]
+fn the_same_while_copies_are_made_elsewhere() {
+    for (nodes, copies) in [(3, 1), (4, 2), (5, 3)] {
+        run(Plan {
+            nodes,
+            copies: Some(copies),
+            ..Plan::default()
+        });
+    }
+}
+
+#[test]
 fn planned_moves_end_no_write_of_a_host() {
     for nodes in [2, 3] {
         run(Plan {
