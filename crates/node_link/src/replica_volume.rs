@@ -4,7 +4,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use block::{Admission, Geometry, Intent, Op, Settled, Status, Ticket, Volume};
-use volume::{Managed, ManagedVolume, ReplicationInfo, Storage, VolumeError, VolumeSpec};
+use volume::{
+    Managed, ManagedVolume, ReplicationInfo, Storage, VolumeError, VolumeKind, VolumeSpec,
+};
 
 use crate::agreement::VolumeId;
 use crate::replicas::Replicas;
@@ -88,8 +90,18 @@ impl Volume for ReplicaVolume {
 }
 
 impl Storage for ReplicaVolume {
+    /// With the placement of now.
     fn spec(&self) -> VolumeSpec {
-        self.spec.clone()
+        let mut spec = self.spec.clone();
+        if let VolumeKind::Replicated {
+            placement: Some(placement),
+            ..
+        } = &mut spec.kind
+            && let Some(nodes) = self.replicas.placed(self.id)
+        {
+            placement.nodes = nodes;
+        }
+        spec
     }
 
     /// What this node's copy takes.

@@ -13,22 +13,23 @@ mod state;
 mod waiting;
 
 use std::fmt;
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
 use block::{
     Admission, ByteRange, Extent, Geometry, Intent, Lba, Op, OpKind, ReadDest, Settled, Status,
     Ticket, Volume,
 };
-use memory::Store;
-use replica::{Body, Config, Contents, Envelope, Epoch, LocalTime, MemberId, StoreOp};
+use memory::{Budget, Layout, Provision, Store};
+use replica::{Body, Config, Contents, Envelope, Epoch, HostReply, LocalTime, MemberId, StoreOp};
 
 use crate::agreement::VolumeId;
 use crate::clock::now;
 use crate::committed::{Stripes, read_committed};
 use crate::links::Links;
-use crate::medium::byte_range;
+use crate::medium::{StoreMedium, byte_range};
 use crate::options::{NodeError, VolumeOptions};
 use state::{Effects, State};
 
@@ -78,8 +79,8 @@ pub struct ReplicatedVolume {
     writes_max: usize,
     /// How old a command of another node may be.
     command_age_max: Duration,
-    /// This node's copy.
-    store: Option<Arc<Store>>,
+    /// The memory of this node's copy; empty while it has none. Set by the first copy.
+    store: OnceLock<Arc<Store>>,
     stripes: Stripes,
     /// Until when reads may be served, in nanoseconds of this node's clock; 0: they may not.
     serves_until: AtomicU64,
@@ -115,23 +116,73 @@ impl ReplicatedVolume {
         let piece_bytes = options.check(links.node)?;
         let writes_max = options.settings.writes_max;
         let command_age_max = Self::COMMAND_AGE_MAX.min(options.settings.lease);
-        let (store, state) = State::new(options)?;
-        Ok(Arc::new_cyclic(|this| Self {
+        let volume = Arc::new_cyclic(|this| Self {
             id,
             geometry,
             piece_bytes,
             writes_max,
             command_age_max,
-            store,
+            store: OnceLock::new(),
             stripes: Stripes::new(),
             serves_until: AtomicU64::new(0),
             is_moving: AtomicBool::new(false),
             ceased: AtomicU64::new(0),
             ticks_skipped: AtomicU32::new(0),
             links: Arc::clone(links),
-            state: Mutex::new(state),
+            state: Mutex::new(State::new()),
             this: Weak::clone(this),
-        }))
+        });
+        volume.place(options)?;
+        Ok(volume)
+    }
+
+    /// Begins with an empty copy, or gives the copy up, as `options` say. Commands of its hosts go
+    /// on. Not from several threads at a time.
+    ///
+    /// # Errors
+    /// If memory could not be allocated, or this node serves the volume and would give it up.
+    pub(crate) fn place(&self, options: VolumeOptions) -> Result<(), NodeError> {
+        let has_copy = self.lock().member_id().is_some();
+        match options.member {
+            Some(id) if !has_copy => {
+                let medium = StoreMedium {
+                    store: Arc::clone(self.memory(options.budget)?),
+                    block_size: self.geometry.block_size,
+                };
+                self.drive(|_, state, now| state.gain(now, id, options.settings, medium))
+            }
+            None if has_copy => {
+                self.drive(|volume, state, _| {
+                    if state.role() == Role::Primary {
+                        return Err(NodeError::Serving);
+                    }
+                    for write in state.lose() {
+                        volume.end_write(state, write, HostReply::Deposed);
+                    }
+                    Ok(())
+                })?;
+                // No member writes to it any more, and nobody is served from it.
+                let store = self.store.get();
+                Ok(store.map_or(Ok(()), |store| store.erase())?)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The memory of this node's copy.
+    fn memory(&self, budget: Arc<Budget>) -> Result<&Arc<Store>, NodeError> {
+        if let Some(store) = self.store.get() {
+            return Ok(store);
+        }
+        let store = Store::new(budget, Provision::Thin, Layout::DEFAULT);
+        let len_bytes = self.geometry.len_bytes();
+        store.resize(len_bytes, &mut |_| ControlFlow::Continue(()))?;
+        Ok(self.store.get_or_init(|| Arc::new(store)))
+    }
+
+    /// What distinguishes this node's copy from others, if it has one.
+    pub(crate) fn member(&self) -> Option<MemberId> {
+        self.lock().member_id()
     }
 
     /// What this node knows.
@@ -142,9 +193,8 @@ impl ReplicatedVolume {
 
     /// The bytes that this node's copy takes.
     pub fn used_bytes(&self) -> u64 {
-        self.store
-            .as_ref()
-            .map_or(0, |store| store.allocated_bytes())
+        let store = self.store.get();
+        store.map_or(0, |store| store.allocated_bytes())
     }
 
     /// Takes a configuration that the agreement has, so that this node need not ask for it.
@@ -227,7 +277,7 @@ impl ReplicatedVolume {
         let failed = state.close();
         drop(state);
         self.links.completions.done_all(&failed);
-        if let Some(store) = &self.store {
+        if let Some(store) = self.store.get() {
             store.close();
         }
     }
@@ -331,7 +381,7 @@ impl ReplicatedVolume {
 
     /// Reads what is committed from the own copy. `Ok(false)`: this node does not serve reads.
     fn read_here(&self, extent: Extent, dest: &mut [u8]) -> Result<bool, Status> {
-        let Some(store) = &self.store else {
+        let Some(store) = self.store.get() else {
             return Ok(false);
         };
         let ceased = self.ceased.load(Ordering::SeqCst);

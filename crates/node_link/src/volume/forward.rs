@@ -86,7 +86,7 @@ impl ReplicatedVolume {
             }
         };
         let Some((ticket, part)) = forward.read else {
-            state.finish(id, result);
+            state.finish(id, forward.written(), result);
             return;
         };
         let is_whole = |contents: &Contents| {
@@ -123,7 +123,7 @@ impl ReplicatedVolume {
             {
                 // A primary that was replaced has answered what it had executed; it may be one again
                 // at once, but then what it did not execute is too old by its clock, too.
-                state.finish(id, Err(Status::Busy));
+                state.finish(id, forward.written(), Err(Status::Busy));
                 continue;
             }
             let patience = match forward.read {
@@ -144,7 +144,7 @@ impl ReplicatedVolume {
     fn give_up(state: &mut State, id: u64, forward: &Forward) {
         match forward.read {
             Some((ticket, _)) => state.grant(ticket, Err(Status::Busy)),
-            None => state.finish(id, Err(Status::Busy)),
+            None => state.finish(id, forward.written(), Err(Status::Busy)),
         }
     }
 
@@ -169,7 +169,7 @@ impl ReplicatedVolume {
         };
         match executed {
             Err((AnswerCode::NotExecuted, _)) => return false,
-            Err((_, status)) => state.finish(id, Err(status)),
+            Err((_, status)) => state.finish(id, forward.written(), Err(status)),
             Ok(()) => {}
         }
         true
@@ -177,7 +177,7 @@ impl ReplicatedVolume {
 
     /// What is committed, if this node serves reads.
     fn read_locked(&self, state: &State, extent: Extent) -> Option<Contents> {
-        let store = self.store.as_ref().filter(|_| state.is_serving())?;
+        let store = self.store.get().filter(|_| state.is_serving())?;
         let range = self.byte_range(extent);
         let mut bytes = vec![0; range.len as usize];
         let (block_size, in_flight) = (self.geometry.block_size, state.overwritten());
