@@ -34,8 +34,8 @@ pub use api::{
 pub use certificate::{CertificateError, CertificateFiles};
 pub use client::{Client, ClientError, ClientTls, ClientTlsError, Endpoint, path_part};
 pub use cluster::{
-    ClusterControl, ClusterFault, ClusterView, ExternalEtcd, JoinCluster, NewCluster, NodeRole,
-    NodeState, NodeView, PemIdentity,
+    ClusterControl, ClusterFault, ClusterPatch, ClusterView, DrainView, ExternalEtcd, JoinCluster,
+    NewCluster, NodeRole, NodeState, NodeView, PemIdentity, RepairAfter,
 };
 pub use definitions::{
     Access, AfterCrash, BlockLen, Chap, DefinitionFault, Definitions, DefinitionsError,

@@ -31,7 +31,7 @@ mod volume_create;
 use api::parse_api;
 pub(crate) use api::{ApiAddress, TokenVerb};
 pub(crate) use attach::{AttachArgs, DetachDiskArgs, URL_VARIABLE};
-pub(crate) use cluster::{ClusterArgs, ClusterCreateArgs, ClusterVerb, NodeVerb};
+pub(crate) use cluster::{ClusterArgs, ClusterCreateArgs, ClusterVerb, NodeDrainArgs, NodeVerb};
 pub(crate) use connect_line::ConnectLineArgs;
 pub(crate) use copy::CopyArgs;
 pub(crate) use examples::definitions_example;

@@ -53,7 +53,7 @@ pub(super) async fn create(
     volume: Volume,
 ) -> Result<(), Fault> {
     let active = shared.active()?;
-    active.incarnation.ok_or(Fault::NoCopiesHere)?;
+    active.incarnation.get().ok_or(Fault::NoCopiesHere)?;
     volume.check(&name)?;
     let VolumeKind::Replicated {
         copies,
@@ -115,7 +115,7 @@ pub(super) async fn remove(
     force: Force,
 ) -> Result<(), Fault> {
     let active = shared.active()?;
-    active.incarnation.ok_or(Fault::NoCopiesHere)?;
+    active.incarnation.get().ok_or(Fault::NoCopiesHere)?;
     if force == Force::No {
         return Err(Fault::RemoveNeedsForce { name });
     }
@@ -221,10 +221,14 @@ async fn place(active: &Active, request: &Request) -> Result<Attempt, Fault> {
 }
 
 /// The nodes that can hold copies, by number, with what shows that.
-struct Up(BTreeMap<u32, (MemberId, Entry)>);
+pub(super) struct Up(pub(super) BTreeMap<u32, (MemberId, Entry)>);
 
 impl Up {
-    fn read(nodes: &[NodeRecord], alive: Vec<Entry>, prefix: &str) -> Result<Self, Fault> {
+    pub(super) fn read(
+        nodes: &[NodeRecord],
+        alive: Vec<Entry>,
+        prefix: &str,
+    ) -> Result<Self, Fault> {
         let mut up = BTreeMap::new();
         for entry in alive {
             let name = entry.key.strip_prefix(prefix);
@@ -247,8 +251,8 @@ impl Up {
     }
 }
 
-/// The nodes, with the volumes that are placed on them.
-fn pool(nodes: &[NodeRecord], up: &Up, volumes: &[Entry]) -> Result<Pool, Fault> {
+/// The nodes, with the volumes that are placed on them. No copies are added to drained nodes.
+pub(super) fn pool(nodes: &[NodeRecord], up: &Up, volumes: &[Entry]) -> Result<Pool, Fault> {
     let mut zones = BTreeMap::new();
     let nodes = nodes.iter().map(|node| {
         let next = u32::try_from(zones.len()).unwrap_or(u32::MAX);
@@ -256,7 +260,7 @@ fn pool(nodes: &[NodeRecord], up: &Up, volumes: &[Entry]) -> Result<Pool, Fault>
             number: node.number,
             zone: *zones.entry(&node.zone).or_insert(next),
             memory_bytes: node.memory_bytes,
-            is_usable: up.0.contains_key(&node.number),
+            is_usable: up.0.contains_key(&node.number) && !node.is_drained,
         }
     });
     let mut pool = Pool::new(nodes, OVERCOMMIT_PERCENT);
