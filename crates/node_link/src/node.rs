@@ -127,8 +127,8 @@ impl Node {
         }
     }
 
-    /// These nodes, and no others, are not to be primaries. If this one is among them, its primaries
-    /// move to members in sync on other nodes, as soon as there are any.
+    /// These nodes, and no others, are not to be primaries. If this one is among them, its
+    /// primaries move to members in sync on other nodes, as soon as there are any.
     pub fn set_drained(&self, nodes: BTreeSet<u32>) {
         self.shared.links.set_drained(nodes);
     }

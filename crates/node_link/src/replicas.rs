@@ -88,16 +88,16 @@ impl Replicas {
         });
     }
 
-    /// These nodes, and no others, are not to be primaries. Primaries of this machine move away if it
-    /// is one of them. Does nothing if the node does not run.
+    /// These nodes, and no others, are not to be primaries. Primaries of this machine move away if
+    /// it is one of them. Does nothing if the node does not run.
     pub fn set_drained(&self, numbers: &BTreeSet<u32>) {
         if let Some(node) = &self.lock().node {
             node.set_drained(numbers.clone());
         }
     }
 
-    /// Begins this node's part in a volume: a copy, which is empty, if the volume is placed here. If
-    /// the part has begun, the node gains a copy or gives it up as the placement says now.
+    /// Begins this node's part in a volume: a copy, which is empty, if the volume is placed here.
+    /// If the part has begun, the node gains a copy or gives it up as the placement says now.
     ///
     /// # Errors
     /// If the node does not run, the volume is not placed, or memory could not be allocated.

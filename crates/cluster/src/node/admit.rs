@@ -80,8 +80,7 @@ async fn enlist(active: &Active, offer: &Offer) -> Result<(NodeRecord, Txn), Fau
                 key: keys.cluster(),
             })?;
             let txn = txn.if_absent(&key);
-            let role = NodeRole::Storage;
-            (txn, cluster.next_number, next, role, false)
+            (txn, cluster.next_number, next, NodeRole::Storage, false)
         }
         Some(found) => {
             let old: NodeRecord = record(&found)?;

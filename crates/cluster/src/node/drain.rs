@@ -1,18 +1,14 @@
 //! Drains nodes, and says how far that is.
 
-use std::collections::BTreeSet;
+use control::{Force, NodeRole, RepairAfter};
 
-use control::{DrainView, Force, NodeRole, RepairAfter};
-
-use super::mirror::{Mirror, PlacedVolume};
-use super::place::pool;
+use super::loads::Loads;
 use super::shared::{Active, SharedNode};
 use super::view;
 use crate::etcd::{Txn, TxnOutcome};
 use crate::fault::Fault;
 use crate::keys::{ClusterRecord, Keys, record, value};
 use crate::membership::NodeRecord;
-use crate::placement::Pool;
 
 /// Marks a node: its primaries and copies are to be elsewhere.
 pub(super) async fn drain(shared: &SharedNode, name: &str, force: Force) -> Result<(), Fault> {
@@ -23,7 +19,13 @@ pub(super) async fn drain(shared: &SharedNode, name: &str, force: Force) -> Resu
         return Err(Fault::DrainOfWitness { name });
     }
     let keys = Keys::of(&active.membership.cluster);
-    let load = NodeLoad::of(&shared.mirror(), keys, &node)?;
+    let loads = {
+        let mirror = shared.mirror();
+        // This machine may not have heard of anything yet.
+        mirror.cluster(keys).ok_or(Fault::Changed)?;
+        Loads::read(&mirror, keys)?
+    };
+    let load = loads.of(node.number);
     if force == Force::No && load.staying > 0 {
         return Err(Fault::DrainNeedsForce {
             name: node.name,
@@ -79,64 +81,5 @@ async fn made(active: &Active, txn: Txn) -> Result<(), Fault> {
     match active.etcd.commit(txn).await? {
         TxnOutcome::Made { .. } => Ok(()),
         TxnOutcome::ConditionFailed => Err(Fault::Changed),
-    }
-}
-
-/// What a node has, and what would move if it were drained.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct NodeLoad {
-    pub(super) copies: usize,
-    pub(super) primaries: usize,
-    /// Volumes of which a copy or the primary moves away.
-    pub(super) moving: usize,
-    /// Copies that fit on no other node.
-    pub(super) staying: usize,
-}
-
-impl NodeLoad {
-    pub(super) fn of(mirror: &Mirror, keys: Keys<'_>, node: &NodeRecord) -> Result<Self, Fault> {
-        let nodes = mirror.nodes(keys)?;
-        let pool = pool(&nodes, &mirror.up(keys)?, &mirror.definitions(keys))?;
-        let mut avoided = mirror.drained(keys);
-        avoided.insert(node.number);
-        let lost = BTreeSet::from([node.number]);
-        let degraded: BTreeSet<u64> = pool.restoration(&lost).degraded.into_iter().collect();
-        let mut load = Self::default();
-        for volume in mirror.volumes(keys)? {
-            load.add(&volume, node.number, &avoided, (&pool, &degraded));
-        }
-        Ok(load)
-    }
-
-    fn add(
-        &mut self,
-        volume: &PlacedVolume,
-        node: u32,
-        avoided: &BTreeSet<u32>,
-        (pool, degraded): (&Pool, &BTreeSet<u64>),
-    ) {
-        let nodes = volume.nodes();
-        let is_here = nodes.contains(&node) || volume.in_sync().contains(&node);
-        let is_primary = volume.config.primary.node == node;
-        self.copies += usize::from(is_here);
-        self.primaries += usize::from(is_primary);
-        // A further copy is there already, or fits elsewhere.
-        let kept: Vec<u32> = nodes.iter().copied().filter(|it| *it != node).collect();
-        let has_other = kept.len() >= volume.wanted();
-        let can_leave = has_other
-            || !kept.is_empty() && !degraded.contains(&volume.id.0)
-            || kept.is_empty() && pool.another_node(volume.id.0, &kept).is_some();
-        let mut in_sync = volume.in_sync().into_iter();
-        let can_move = is_primary && in_sync.any(|it| !avoided.contains(&it));
-        self.staying += usize::from(is_here && !can_leave);
-        self.moving += usize::from(is_here && can_leave || can_move);
-    }
-
-    /// How far the drain of a node is.
-    pub(super) fn drain_view(&self) -> DrainView {
-        DrainView {
-            moving: self.moving,
-            staying: self.staying,
-        }
     }
 }

@@ -11,8 +11,8 @@ use replica::wire::encode_config;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep};
 
-use super::mirror::PlacedVolume;
-use super::place::{Up, pool};
+use super::loads::{self, PlacedVolume};
+use super::pool::{Up, pool};
 use super::shared::{Active, SharedNode};
 use crate::etcd::{Txn, TxnOutcome};
 use crate::fault::Fault;
@@ -38,9 +38,9 @@ async fn keep_repaired(shared: SharedNode, active: Active) {
     let mut settled = None;
     loop {
         sleep(INTERVAL).await;
-        match look(&shared, &active, &mut absent, settled) {
+        match look(&shared, &active, &mut absent, settled.as_ref()) {
             Ok(Some(work)) => {
-                settled = work.is_settled().then_some(work.changes);
+                settled = work.is_settled().then(|| work.basis.clone());
                 if let Err(error) = work.carry_out(&active).await {
                     tracing::debug!(%error, "cannot change where copies are");
                 }
@@ -72,10 +72,13 @@ impl Absent {
     }
 }
 
+/// The number of changes of what etcd has, and the nodes that are away.
+type Basis = (u64, BTreeSet<u32>);
+
 /// What is to be done now.
 struct Work {
-    /// The number of changes that it follows from.
-    changes: u64,
+    /// What it follows from.
+    basis: Basis,
     pool: Pool,
     pool_revision: Option<i64>,
     avoided: BTreeSet<u32>,
@@ -83,12 +86,12 @@ struct Work {
     up: Up,
 }
 
-/// Looks at what etcd has. Nothing is to be done if that is `settled`, and no node is away.
+/// Looks at what etcd has. Nothing is to be done if that is `settled`.
 fn look(
     shared: &SharedNode,
     active: &Active,
     absent: &mut Absent,
-    settled: Option<u64>,
+    settled: Option<&Basis>,
 ) -> Result<Option<Work>, Fault> {
     let membership = &active.membership;
     let keys = Keys::of(&membership.cluster);
@@ -96,22 +99,23 @@ fn look(
     let Some(cluster) = mirror.cluster(keys) else {
         return Ok(None);
     };
-    let (nodes, up) = (mirror.nodes(keys)?, mirror.up(keys)?);
+    let (nodes, up) = (mirror.nodes(keys)?, loads::up(&mirror, keys)?);
     let mut avoided = absent.note(&nodes, &up, cluster.repair_after());
-    if avoided.is_empty() && settled == Some(mirror.changes()) {
+    let basis = (mirror.changes(), avoided.clone());
+    if settled == Some(&basis) {
         return Ok(None);
     }
     avoided.extend(mirror.drained(keys));
     let own = membership.node.number;
-    let mut volumes = mirror.volumes(keys)?;
+    let mut volumes = loads::volumes(&mirror, keys)?;
     let known: BTreeSet<u32> = nodes.iter().map(|node| node.number).collect();
-    let placed = volumes.iter().flat_map(|it| it.nodes());
+    let placed = volumes.iter().flat_map(PlacedVolume::nodes);
     avoided.extend(placed.filter(|node| !known.contains(node)));
     volumes.retain(|it| it.config.primary.node == own);
-    let pool = pool(&nodes, &up, &mirror.definitions(keys))?;
+    let pool = pool(&nodes, &up, &loads::definitions(&mirror, keys))?;
     let pool_revision = mirror.entry(&keys.pool()).map(|entry| entry.revision);
     Ok(Some(Work {
-        changes: mirror.changes(),
+        basis,
         pool,
         pool_revision,
         avoided,
@@ -128,25 +132,6 @@ impl ClusterRecord {
 }
 
 impl PlacedVolume {
-    /// The nodes that hold copies.
-    pub(super) fn nodes(&self) -> Vec<u32> {
-        let placement = self.volume.kind.0.placement();
-        placement.map_or_else(Vec::new, |placement| placement.nodes.clone())
-    }
-
-    /// How many copies there are to be.
-    pub(super) fn wanted(&self) -> usize {
-        match self.volume.kind.0 {
-            VolumeKind::Replicated { copies, .. } => copies.into(),
-            _ => 0,
-        }
-    }
-
-    /// The nodes whose copies are in sync.
-    pub(super) fn in_sync(&self) -> Vec<u32> {
-        self.config.in_sync.iter().map(|id| id.node).collect()
-    }
-
     fn placed_on(&self, nodes: Vec<u32>) -> Volume {
         let mut volume = self.volume.clone();
         if let VolumeKind::Replicated { copies, .. } = volume.kind.0 {

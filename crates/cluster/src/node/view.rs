@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use control::{ClusterView, NodeState, NodeView};
 
-use super::drain::NodeLoad;
+use super::loads::{Loads, NodeLoad};
 use super::shared::{Active, Shared};
 use crate::etcd_program::peer_url;
 use crate::fault::Fault;
@@ -49,14 +49,11 @@ pub(super) async fn show(shared: &Shared, active: &Active) -> Result<ClusterView
     let keys = Keys::of(cluster);
     let cluster_record = active.etcd.get(&keys.cluster()).await?;
     let cluster_record: Option<ClusterRecord> = cluster_record.as_ref().map(record).transpose()?;
-    let views: Result<Vec<NodeView>, Fault> = {
-        let mirror = shared.mirror();
-        let views = nodes.iter().map(|node| {
-            let load = NodeLoad::of(&mirror, keys, node)?;
-            Ok(view(node, load, &up, &voters))
-        });
-        views.collect()
-    };
+    let loads = Loads::read(&shared.mirror(), keys)?;
+    let views = nodes
+        .iter()
+        .map(|node| view(node, loads.of(node.number), &up, &voters));
+    let views = views.collect();
     let budgets = nodes.iter().map(|node| node.memory_bytes);
     let memory_bytes: u64 = budgets.clone().sum();
     let largest = budgets.max().unwrap_or(0);
@@ -75,7 +72,7 @@ pub(super) async fn show(shared: &Shared, active: &Active) -> Result<ClusterView
         memory_after_loss_bytes: memory_bytes - largest,
         etcd_losses_max: etcd_is_own.then(|| voters.len().saturating_sub(1) / 2),
         repair_after_s: cluster_record.map_or(0, |found| found.repair_after_s),
-        nodes: views?,
+        nodes: views,
     })
 }
 

@@ -121,8 +121,8 @@ impl ReplicatedVolume {
             } else if is_elsewhere && is_late(self.command_age_max * 5 / 4)
                 || is_late(Self::WRITE_PATIENCE)
             {
-                // A primary that was replaced has answered what it had executed; it may be one again
-                // at once, but then what it did not execute is too old by its clock, too.
+                // A primary that was replaced has answered what it had executed. It may be one
+                // again at once, but what it did not execute is too old by its clock, too.
                 state.finish(id, forward.written(), Err(Status::Busy));
                 continue;
             }

@@ -108,6 +108,15 @@ fn a_write_that_fails_later_fails_the_commands_of_its_blocks_alone() {
     assert_eq!(state.settle(ticket(4)), Err(Status::Busy), "it is flushed");
 }
 
+fn await_service(volume: &ReplicatedVolume) {
+    let since = Instant::now();
+    while !volume.status().is_serving {
+        let is_late = since.elapsed() > Duration::from_secs(10);
+        assert!(!is_late, "it does not serve");
+        volume.handle_tick();
+    }
+}
+
 #[test]
 fn a_copy_begins_and_ends_while_the_volume_is_open_and_is_empty_when_it_begins_again() {
     let volume = volume();
@@ -131,14 +140,7 @@ fn a_copy_begins_and_ends_while_the_volume_is_open_and_is_empty_when_it_begins_a
         });
         assert_eq!(volume.status().role, Role::Primary);
         // A primary that follows another one waits until the lease of that has ended.
-        let since = Instant::now();
-        while !volume.status().is_serving {
-            assert!(
-                since.elapsed() < Duration::from_secs(10),
-                "it does not serve"
-            );
-            volume.handle_tick();
-        }
+        await_service(&volume);
         let mut held = [9; 512];
         let extent = Extent::new(Lba(3), Blocks(1));
         let read = |held: &mut [u8]| {

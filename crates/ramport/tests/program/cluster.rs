@@ -436,26 +436,34 @@ fn a_drained_node_moves_its_primary_and_copies_under_verified_load_and_can_be_st
         machines[other].wait_for(&name, "up");
         machines[primary].verify("read");
 
-        // No copy fits elsewhere now, so the next one stays where it is.
-        let second = format!("n{}", secondary + 1);
-        let told = machines[other].daemon.mistake(&["node", "drain", &second]);
-        assert!(told.contains("fit on no other node"), "{told}");
-        machines[primary]
-            .daemon
-            .ok(&["node", "drain", &second, "--force"]);
-        let shown = machines[other].daemon.json(&["node", "show", &second]);
-        assert_eq!(
-            (&shown["copies"], &shown["primaries"]),
-            (&1.into(), &0.into())
-        );
-        assert_eq!(shown["drain"]["staying"], 1);
-        for name in [&name, &second] {
-            machines[other].daemon.ok(&["node", "undrain", name]);
-        }
-        let shown = machines[other].daemon.json(&["node", "show", &name]);
-        assert!(shown["drain"].is_null(), "{shown}");
+        let away = (primary, secondary, other);
+        drain_without_room(&machines, away);
         machines[other].wait_for_places(&sorted([secondary, other]));
     }
+}
+
+/// The first node is drained and the others hold the copies: that of the second fits nowhere else,
+/// so it stays where it is. Afterwards none of them is drained.
+fn drain_without_room(machines: &[Machine], (first, second, other): (usize, usize, usize)) {
+    let name = |place: usize| format!("n{}", place + 1);
+    let (first_name, second_name) = (name(first), name(second));
+    let other = &machines[other].daemon;
+    let told = other.mistake(&["node", "drain", &second_name]);
+    assert!(told.contains("fit on no other node"), "{told}");
+    machines[first]
+        .daemon
+        .ok(&["node", "drain", &second_name, "--force"]);
+    let shown = other.json(&["node", "show", &second_name]);
+    assert_eq!(
+        (&shown["copies"], &shown["primaries"]),
+        (&1.into(), &0.into())
+    );
+    assert_eq!(shown["drain"]["staying"], 1);
+    for name in [&first_name, &second_name] {
+        other.ok(&["node", "undrain", name]);
+    }
+    let shown = other.json(&["node", "show", &first_name]);
+    assert!(shown["drain"].is_null(), "{shown}");
 }
 
 #[test]

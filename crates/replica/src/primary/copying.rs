@@ -15,7 +15,8 @@ use crate::sender::Sender;
 const PIECES_SCANNED_MAX: usize = 4096;
 
 impl<D: Clone> PrimaryTerm<D> {
-    /// When every secondary has reported, and no predecessor serves: opens their streams and lists what may differ.
+    /// When every secondary has reported, and no predecessor serves: opens their streams and lists
+    /// what may differ.
     pub(super) fn plan_rewriting<M: Medium>(
         &mut self,
         base: &Base<M>,
