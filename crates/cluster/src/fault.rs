@@ -90,6 +90,14 @@ pub(crate) enum Fault {
         "node {name} is the last one: the cluster {cluster} and all that it agreed on would be destroyed"
     )]
     EndNeedsForce { cluster: Name, name: Name },
+    #[error("node {name} does not exist; `ramport node ls` lists all nodes")]
+    NoNode { name: String },
+    #[error("node {name} is the witness, which holds no copies of volumes")]
+    DrainOfWitness { name: Name },
+    #[error(
+        "node {name} has {copies} copies that fit on no other node; they would stay there, and be lost when it is stopped; add nodes or memory"
+    )]
+    DrainNeedsForce { name: Name, copies: usize },
     #[error("the cluster {cluster} is established; `ramport cluster leave` makes a node leave it")]
     Established { cluster: Name },
     #[error(
@@ -97,7 +105,7 @@ pub(crate) enum Fault {
     )]
     VolumeExists { name: VolumeName },
     #[error(
-        "this node holds no copies of volumes, since the third port after that of --cluster could not be used when the daemon started; free it and start the daemon again"
+        "this node holds no copies of volumes, since the third port after that of --cluster is taken; free it, and the node uses it within seconds"
     )]
     NoCopiesHere,
     #[error(
@@ -153,7 +161,7 @@ pub(crate) enum Fault {
 impl Fault {
     fn kind(&self) -> ErrorKind {
         match self {
-            Self::NoCluster => ErrorKind::NotFound,
+            Self::NoCluster | Self::NoNode { .. } => ErrorKind::NotFound,
             Self::Engine(error) => error.kind(),
             Self::Placement {
                 reason: PlacementError::Room { .. },
@@ -180,6 +188,8 @@ impl Fault {
             | Self::Changed
             | Self::LeaveNeedsForce { .. }
             | Self::EndNeedsForce { .. }
+            | Self::DrainNeedsForce { .. }
+            | Self::DrainOfWitness { .. }
             | Self::Established { .. }
             | Self::VolumeExists { .. }
             | Self::RemoveNeedsForce { .. }
@@ -210,6 +220,7 @@ impl From<Fault> for ClusterFault {
             fault,
             Fault::LeaveNeedsForce { .. }
                 | Fault::EndNeedsForce { .. }
+                | Fault::DrainNeedsForce { .. }
                 | Fault::RemoveNeedsForce { .. }
         );
         Self {

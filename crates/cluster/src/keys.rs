@@ -31,6 +31,18 @@ pub(crate) struct ClusterRecord {
     pub(crate) id: Uuid,
     /// The number of the next node.
     pub(crate) next_number: u32,
+    /// After how many seconds without a node its copies are made elsewhere; 0: never.
+    #[serde(default = "repair_after_default_s")]
+    pub(crate) repair_after_s: u64,
+}
+
+fn repair_after_default_s() -> u64 {
+    ClusterRecord::REPAIR_AFTER_DEFAULT_S
+}
+
+impl ClusterRecord {
+    /// Longer than a machine takes to start.
+    pub(crate) const REPAIR_AFTER_DEFAULT_S: u64 = 600;
 }
 
 impl<'a> Keys<'a> {

@@ -44,6 +44,9 @@ pub(crate) struct NodeRecord {
     pub(crate) role: NodeRole,
     pub(crate) zone: Name,
     pub(crate) memory_bytes: u64,
+    /// Whether copies and primaries are to be elsewhere.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_drained: bool,
 }
 
 /// The etcd of a cluster.
@@ -229,6 +232,7 @@ mod tests {
             role: NodeRole::Storage,
             zone: name("z"),
             memory_bytes: 1 << 30,
+            is_drained: false,
         };
         let etcd = EtcdUse::Own {
             endpoints: vec![EtcdUrl::https("192.0.2.1", 7451)],

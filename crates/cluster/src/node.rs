@@ -3,10 +3,15 @@
 
 mod admit;
 mod create;
+mod drain;
 mod join;
+mod loads;
 mod messages;
+mod mirror;
 mod place;
+mod pool;
 mod presence;
+mod repair;
 mod routes;
 mod shared;
 mod view;
@@ -22,7 +27,7 @@ use std::time::Duration;
 
 use control::{
     ClusterControl, ClusterFault, ClusterView, Engine, ErrorKind, Force, JoinCluster, NewCluster,
-    Token, Volume, VolumeName, WatchView,
+    RepairAfter, Token, Volume, VolumeName, WatchView,
 };
 use node_link::Replicas;
 use rustls::ServerConfig;
@@ -234,7 +239,8 @@ fn begin(shared: &SharedNode, membership: Membership) -> Result<(), Fault> {
     shared.begin(membership, |active| {
         let volumes = volumes::start(shared, active);
         let mut tasks = presence::start(shared, active);
-        tasks.extend(volumes);
+        tasks.push(volumes);
+        tasks.push(repair::start(shared, active));
         tasks
     })
 }
@@ -292,7 +298,7 @@ impl Control {
 impl ClusterControl for Control {
     fn show(&self) -> Result<ClusterView, ClusterFault> {
         let shared = self.shared.clone();
-        self.wait(async move { view::show(&shared.active()?).await })
+        self.wait(async move { view::show(&shared, &shared.active()?).await })
     }
 
     fn watch(&self) -> Result<WatchView, ClusterFault> {
@@ -304,7 +310,7 @@ impl ClusterControl for Control {
         let shared = self.shared.clone();
         self.wait(async move {
             create::create(&shared, request).await?;
-            view::show(&shared.active()?).await
+            view::show(&shared, &shared.active()?).await
         })
     }
 
@@ -312,13 +318,31 @@ impl ClusterControl for Control {
         let shared = self.shared.clone();
         self.wait(async move {
             join::join(&shared, request).await?;
-            view::show(&shared.active()?).await
+            view::show(&shared, &shared.active()?).await
         })
     }
 
     fn leave(&self, force: Force) -> Result<(), ClusterFault> {
         let shared = self.shared.clone();
         self.wait(async move { join::leave(&shared, force).await })
+    }
+
+    fn set_repair_after(&self, after: RepairAfter) -> Result<ClusterView, ClusterFault> {
+        let shared = self.shared.clone();
+        self.wait(async move {
+            drain::set_repair_after(&shared, after).await?;
+            view::show(&shared, &shared.active()?).await
+        })
+    }
+
+    fn drain(&self, node: String, force: Force) -> Result<(), ClusterFault> {
+        let shared = self.shared.clone();
+        self.wait(async move { drain::drain(&shared, &node, force).await })
+    }
+
+    fn undrain(&self, node: String) -> Result<(), ClusterFault> {
+        let shared = self.shared.clone();
+        self.wait(async move { drain::undrain(&shared, &node).await })
     }
 
     fn create_volume(&self, name: VolumeName, volume: Volume) -> Result<(), ClusterFault> {

@@ -11,6 +11,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use volume::VolumeSpec;
 
+pub use repair::{Copies, Repair};
+
+mod repair;
+
 /// A node that may hold copies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolNode {
@@ -291,6 +295,19 @@ impl Pool {
             let restoration = self.restoration(&BTreeSet::from([*number]));
             !restoration.degraded.is_empty()
         })
+    }
+
+    /// The node on which another copy of a volume is made best, if one has room: in a zone without
+    /// one of the nodes `kept`, and none of those that hold a copy.
+    pub fn another_node(&self, volume: u64, kept: &[u32]) -> Option<u32> {
+        let placed = self.placed.get(&volume)?;
+        let charge = self.charge_bytes(&placed.wish);
+        let zones = self.loads.zones_of(kept);
+        let mut loads = self.loads.clone();
+        for node in &placed.nodes {
+            loads.0.remove(node);
+        }
+        loads.best_of_zones(charge, &zones).first().copied()
     }
 
     /// How the copies of lost nodes are made again, larger ones first.

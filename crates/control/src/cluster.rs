@@ -19,6 +19,12 @@ pub trait ClusterControl: Send + Sync {
     fn join(&self, request: JoinCluster) -> Result<ClusterView, ClusterFault>;
     /// Makes this machine leave its cluster, which ends with its last node.
     fn leave(&self, force: Force) -> Result<(), ClusterFault>;
+    /// Sets after which time without a node its copies are made elsewhere.
+    fn set_repair_after(&self, after: RepairAfter) -> Result<ClusterView, ClusterFault>;
+    /// Marks a node: its primaries and copies move to other nodes from now on, where they fit.
+    fn drain(&self, node: String, force: Force) -> Result<(), ClusterFault>;
+    /// Ends that: the node may hold primaries and copies again.
+    fn undrain(&self, node: String) -> Result<(), ClusterFault>;
     /// Creates a replicated volume on nodes of the cluster, and waits until this machine has it.
     fn create_volume(&self, name: VolumeName, volume: Volume) -> Result<(), ClusterFault>;
     /// Removes a replicated volume from all nodes, and waits until this machine has it no more.
@@ -81,8 +87,23 @@ pub struct ClusterView {
     /// another etcd.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub etcd_losses_max: Option<usize>,
+    /// After how many seconds without a node its copies are made elsewhere; 0: never.
+    pub repair_after_s: u64,
     /// Its nodes, by name.
     pub nodes: Vec<NodeView>,
+}
+
+/// Seconds without a node after which its copies are made elsewhere; 0: never.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(transparent)]
+pub struct RepairAfter(pub u64);
+
+/// What of a cluster can be changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ClusterPatch {
+    /// After how many seconds without a node its copies are made elsewhere; 0: never.
+    pub repair_after_s: RepairAfter,
 }
 
 /// A machine of a cluster.
@@ -102,8 +123,24 @@ pub struct NodeView {
     pub memory_bytes: u64,
     /// Whether it runs one of the cluster's etcds.
     pub has_etcd: bool,
+    /// Copies of volumes that it holds.
+    pub copies: usize,
+    /// Volumes that it serves.
+    pub primaries: usize,
     /// Whether it keeps its lease in etcd alive.
     pub state: NodeState,
+    /// How far its drain is, if it is drained.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain: Option<DrainView>,
+}
+
+/// How far the drain of a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DrainView {
+    /// Volumes whose copy or primary is still to move away.
+    pub moving: usize,
+    /// Copies that stay, because they fit on no other node.
+    pub staying: usize,
 }
 
 /// What a node does.

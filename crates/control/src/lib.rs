@@ -34,8 +34,9 @@ pub use api::{
 pub use certificate::{CertificateError, CertificateFiles};
 pub use client::{Client, ClientError, ClientTls, ClientTlsError, Endpoint, path_part};
 pub use cluster::{
-    ClusterControl, ClusterFault, ClusterView, ExternalEtcd, JoinCluster, NewCluster, NodeCounters,
-    NodeRole, NodeState, NodeView, PemIdentity, RebuildProgress, WatchView, WatchedNode,
+    ClusterControl, ClusterFault, ClusterPatch, ClusterView, DrainView, ExternalEtcd, JoinCluster,
+    NewCluster, NodeCounters, NodeRole, NodeState, NodeView, PemIdentity, RebuildProgress,
+    RepairAfter, WatchView, WatchedNode,
 };
 pub use definitions::{
     Access, AfterCrash, BlockLen, Chap, DefinitionFault, Definitions, DefinitionsError,

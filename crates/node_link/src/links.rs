@@ -1,6 +1,6 @@
 //! What volumes use of their node: other nodes, the agreement, and where completions go.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -17,6 +17,8 @@ pub(crate) struct Links {
     pub agreement: Arc<dyn Agreement>,
     pub completions: Arc<dyn Completions>,
     peers: RwLock<BTreeMap<u32, Arc<Peer>>>,
+    /// The nodes that are not to be primaries.
+    drained: RwLock<BTreeSet<u32>>,
 }
 
 impl fmt::Debug for Links {
@@ -38,7 +40,19 @@ impl Links {
             agreement,
             completions,
             peers: RwLock::default(),
+            drained: RwLock::default(),
         }
+    }
+
+    /// These nodes, and no others, are not to be primaries.
+    pub fn set_drained(&self, nodes: BTreeSet<u32>) {
+        *self.drained.write().unwrap_or_else(PoisonError::into_inner) = nodes;
+    }
+
+    /// Whether a node is not to be primary.
+    pub fn is_drained(&self, node: u32) -> bool {
+        let drained = self.drained.read().unwrap_or_else(PoisonError::into_inner);
+        drained.contains(&node)
     }
 
     pub fn peer(&self, node: u32) -> Option<Arc<Peer>> {

@@ -1,6 +1,6 @@
 //! A node: its connections, its replicated volumes, and their threads.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
@@ -127,6 +127,12 @@ impl Node {
         }
     }
 
+    /// These nodes, and no others, are not to be primaries. If this one is among them, its
+    /// primaries move to members in sync on other nodes, as soon as there are any.
+    pub fn set_drained(&self, nodes: BTreeSet<u32>) {
+        self.shared.links.set_drained(nodes);
+    }
+
     /// Whether frames can be sent to another node.
     pub fn is_connected(&self, node: u32) -> bool {
         let peer = self.shared.links.peer(node);
@@ -208,8 +214,12 @@ impl Shared {
         while !*is_over {
             let waited = self.has_ended.wait_timeout(is_over, TICK);
             drop(waited.unwrap_or_else(PoisonError::into_inner));
+            let is_drained = self.links.is_drained(self.links.node);
             for volume in self.volumes() {
                 volume.handle_tick();
+                if is_drained {
+                    volume.move_away();
+                }
             }
             self.connections.handle_tick();
             self.links.handle_tick();

@@ -67,6 +67,9 @@ pub enum NodeError {
     /// The cluster has not placed its copies, or it is of another kind.
     #[error("where the copies of a replicated volume are is not known")]
     NotPlaced,
+    /// The cluster has ended the copy that serves the volume, as far as this node knows.
+    #[error("this node serves the replicated volume, and is to give its copy up")]
+    Serving,
     /// There is no node.
     #[error("this machine's node does not run")]
     NotRunning,

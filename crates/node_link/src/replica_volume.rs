@@ -7,7 +7,8 @@ use block::{
     Admission, Geometry, HostPath, Intent, Op, PathState, Settled, Status, Ticket, Volume,
 };
 use volume::{
-    Managed, ManagedVolume, PathWatcher, ReplicationInfo, Storage, VolumeError, VolumeSpec,
+    Managed, ManagedVolume, PathWatcher, ReplicationInfo, Storage, VolumeError, VolumeKind,
+    VolumeSpec,
 };
 
 use crate::agreement::VolumeId;
@@ -102,8 +103,18 @@ impl Volume for ReplicaVolume {
 }
 
 impl Storage for ReplicaVolume {
+    /// With the placement of now.
     fn spec(&self) -> VolumeSpec {
-        self.spec.clone()
+        let mut spec = self.spec.clone();
+        if let VolumeKind::Replicated {
+            placement: Some(placement),
+            ..
+        } = &mut spec.kind
+            && let Some(nodes) = self.replicas.placed(self.id)
+        {
+            placement.nodes = nodes;
+        }
+        spec
     }
 
     /// What this node's copy takes.

@@ -45,6 +45,8 @@ struct State {
     /// Names of the cluster's nodes, by number.
     names: BTreeMap<u32, String>,
     volumes: BTreeMap<VolumeId, Arc<ReplicatedVolume>>,
+    /// The numbers of the nodes that hold their copies.
+    placed: BTreeMap<VolumeId, Vec<u32>>,
     /// The volumes that were opened since the node was started: a further copy is another member.
     opened_before: BTreeSet<VolumeId>,
     /// Who is notified of the paths of volumes, whether or not they are open.
@@ -91,8 +93,16 @@ impl Replicas {
         });
     }
 
+    /// These nodes, and no others, are not to be primaries. Primaries of this machine move away if
+    /// it is one of them. Does nothing if the node does not run.
+    pub fn set_drained(&self, numbers: &BTreeSet<u32>) {
+        if let Some(node) = &self.lock().node {
+            node.set_drained(numbers.clone());
+        }
+    }
+
     /// Begins this node's part in a volume: a copy, which is empty, if the volume is placed here.
-    /// Does nothing if that has happened.
+    /// If the part has begun, the node gains a copy or gives it up as the placement says now.
     ///
     /// # Errors
     /// If the node does not run, the volume is not placed, or memory could not be allocated.
@@ -100,18 +110,20 @@ impl Replicas {
         let placement = spec.kind.placement().ok_or(NodeError::NotPlaced)?;
         let id = VolumeId(placement.volume);
         let mut state = self.lock();
-        if state.volumes.contains_key(&id) {
-            return Ok(());
-        }
-        let state = &mut *state;
+        let open = state.volumes.get(&id).cloned();
         let node = state.node.as_ref().ok_or(NodeError::NotRunning)?;
-        let member = placement.nodes.contains(&node.number()).then(|| MemberId {
-            node: node.number(),
-            incarnation: if state.opened_before.insert(id) {
-                node.incarnation()
-            } else {
-                RandomState::new().hash_one((id, now()))
-            },
+        let (number, incarnation) = (node.number(), node.incarnation());
+        let is_here = placement.nodes.contains(&number);
+        let former = open.as_ref().and_then(|open| open.member());
+        let member = is_here.then(|| {
+            former.unwrap_or_else(|| MemberId {
+                node: number,
+                incarnation: if state.opened_before.insert(id) {
+                    incarnation
+                } else {
+                    RandomState::new().hash_one((id, now()))
+                },
+            })
         });
         let geometry = spec.geometry();
         let options = VolumeOptions {
@@ -120,6 +132,13 @@ impl Replicas {
             member,
             budget: Arc::clone(budget),
         };
+        state.placed.insert(id, placement.nodes.clone());
+        if let Some(open) = open {
+            // To free the memory of a large one takes long.
+            drop(state);
+            return open.place(options);
+        }
+        let node = state.node.as_ref().ok_or(NodeError::NotRunning)?;
         let volume = node.open(id, options)?;
         if let Some(watcher) = state.watchers.get(&id) {
             volume.watch_path(Arc::clone(watcher));
@@ -146,10 +165,16 @@ impl Replicas {
         self.lock().node.as_ref().map(Node::number)
     }
 
+    /// The numbers of the nodes that hold copies of a volume; nothing if it is not open.
+    pub(crate) fn placed(&self, id: VolumeId) -> Option<Vec<u32>> {
+        self.lock().placed.get(&id).cloned()
+    }
+
     /// Ends this node's part in a volume.
     pub fn close(&self, id: VolumeId) {
         let mut state = self.lock();
         state.volumes.remove(&id);
+        state.placed.remove(&id);
         let volume = state.node.as_ref().and_then(|node| node.forget(id));
         drop(state);
         if let Some(volume) = volume {
@@ -177,10 +202,9 @@ impl Replicas {
     pub(crate) fn info(&self, spec: &VolumeSpec, volume: &ReplicatedVolume) -> ReplicationInfo {
         let status = volume.status();
         let state = self.lock();
-        let nodes = spec
-            .kind
-            .placement()
-            .map_or(&[][..], |placement| &placement.nodes);
+        let placed = spec.kind.placement();
+        let placed = placed.and_then(|it| state.placed.get(&VolumeId(it.volume)));
+        let nodes = placed.map_or(&[][..], Vec::as_slice);
         let copies = nodes.iter().map(|node| {
             // The configuration may still name what this node had before it was restarted.
             let is_own = state.node.as_ref().is_some_and(|own| own.number() == *node);

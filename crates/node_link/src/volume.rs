@@ -14,22 +14,23 @@ mod state;
 mod waiting;
 
 use std::fmt;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
 use block::{
     Admission, ByteRange, Extent, Geometry, HostPath, Intent, Lba, Op, OpKind, PathState, ReadDest,
     Settled, Status, Ticket, Volume,
 };
-use memory::Store;
-use replica::{Config, Contents, Envelope, Epoch, LocalTime, MemberId, StoreOp};
+use memory::{Budget, Layout, Provision, Store};
+use replica::{Body, Config, Contents, Envelope, Epoch, HostReply, LocalTime, MemberId, StoreOp};
 
 use crate::agreement::VolumeId;
 use crate::clock::now;
 use crate::committed::{Stripes, read_committed};
 use crate::links::Links;
-use crate::medium::byte_range;
+use crate::medium::{StoreMedium, byte_range};
 use crate::options::{NodeError, VolumeOptions};
 use path::PathCell;
 use state::{Effects, State};
@@ -80,11 +81,14 @@ pub struct ReplicatedVolume {
     writes_max: usize,
     /// How old a command of another node may be.
     command_age_max: Duration,
-    /// This node's copy.
-    store: Option<Arc<Store>>,
+    /// The memory of this node's copy; empty while it has none. Set by the first copy.
+    store: OnceLock<Arc<Store>>,
     stripes: Stripes,
     /// Until when reads may be served, in nanoseconds of this node's clock; 0: they may not.
     serves_until: AtomicU64,
+    /// Whether this node serves and its primary is about to move: reads that are admitted now might
+    /// be executed afterwards.
+    is_moving: AtomicBool,
     /// How many times this node ceased to serve. What a read took from memory before that does not
     /// count after it.
     ceased: AtomicU64,
@@ -115,23 +119,74 @@ impl ReplicatedVolume {
         let piece_bytes = options.check(links.node)?;
         let writes_max = options.settings.writes_max;
         let command_age_max = Self::COMMAND_AGE_MAX.min(options.settings.lease);
-        let (store, state) = State::new(options)?;
-        Ok(Arc::new_cyclic(|this| Self {
+        let volume = Arc::new_cyclic(|this| Self {
             id,
             geometry,
             piece_bytes,
             writes_max,
             command_age_max,
-            store,
+            store: OnceLock::new(),
             stripes: Stripes::new(),
             serves_until: AtomicU64::new(0),
+            is_moving: AtomicBool::new(false),
             ceased: AtomicU64::new(0),
             ticks_skipped: AtomicU32::new(0),
             links: Arc::clone(links),
             path: PathCell::new(),
-            state: Mutex::new(state),
+            state: Mutex::new(State::new()),
             this: Weak::clone(this),
-        }))
+        });
+        volume.place(options)?;
+        Ok(volume)
+    }
+
+    /// Begins with an empty copy, or gives the copy up, as `options` say. Commands of its hosts go
+    /// on. Not from several threads at a time.
+    ///
+    /// # Errors
+    /// If memory could not be allocated, or this node serves the volume and would give it up.
+    pub(crate) fn place(&self, options: VolumeOptions) -> Result<(), NodeError> {
+        let has_copy = self.lock().member_id().is_some();
+        match options.member {
+            Some(id) if !has_copy => {
+                let medium = StoreMedium {
+                    store: Arc::clone(self.memory(options.budget)?),
+                    block_size: self.geometry.block_size,
+                };
+                self.drive(|_, state, now| state.gain(now, id, options.settings, medium))
+            }
+            None if has_copy => {
+                self.drive(|volume, state, _| {
+                    if state.role() == Role::Primary {
+                        return Err(NodeError::Serving);
+                    }
+                    for write in state.lose() {
+                        volume.end_write(state, write, HostReply::Deposed);
+                    }
+                    Ok(())
+                })?;
+                // No member writes to it any more, and nobody is served from it.
+                let store = self.store.get();
+                Ok(store.map_or(Ok(()), |store| store.erase())?)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The memory of this node's copy.
+    fn memory(&self, budget: Arc<Budget>) -> Result<&Arc<Store>, NodeError> {
+        if let Some(store) = self.store.get() {
+            return Ok(store);
+        }
+        let store = Store::new(budget, Provision::Thin, Layout::DEFAULT);
+        let len_bytes = self.geometry.len_bytes();
+        store.resize(len_bytes, &mut |_| ControlFlow::Continue(()))?;
+        Ok(self.store.get_or_init(|| Arc::new(store)))
+    }
+
+    /// What distinguishes this node's copy from others, if it has one.
+    pub(crate) fn member(&self) -> Option<MemberId> {
+        self.lock().member_id()
     }
 
     /// What this node knows.
@@ -142,15 +197,34 @@ impl ReplicatedVolume {
 
     /// The bytes that this node's copy takes.
     pub fn used_bytes(&self) -> u64 {
-        self.store
-            .as_ref()
-            .map_or(0, |store| store.allocated_bytes())
+        let store = self.store.get();
+        store.map_or(0, |store| store.allocated_bytes())
     }
 
-    /// Takes a configuration that the agreement has, so that this node need not ask for it. A
-    /// member asks when it has to know.
+    /// Takes a configuration that the agreement has, so that this node need not ask for it.
     pub(crate) fn see(&self, config: Config) {
-        self.drive(|_, state, _| state.see(config));
+        self.drive(|_, state, now| state.see(now, config));
+    }
+
+    /// Moves the primary to a member in sync on a node that may have it, if it is here.
+    pub(crate) fn move_away(&self) {
+        let is_primary = self.serves_until.load(Ordering::SeqCst) > 0;
+        if !is_primary {
+            return;
+        }
+        self.drive(|volume, state, now| {
+            let Some(member) = &mut state.member else {
+                return;
+            };
+            let mut to = member.successors(now);
+            to.retain(|id| !volume.links.is_drained(id.node));
+            if to.is_empty() {
+                return;
+            }
+            // Volumes that share their nodes do not all move to the same one.
+            let place = volume.id.0 % to.len() as u64;
+            member.begin_move(now, to[place as usize]);
+        });
     }
 
     /// Does what is due, unless another thread holds the lock: other volumes wait for the clock,
@@ -186,14 +260,15 @@ impl ReplicatedVolume {
         if block_size.is_some_and(|given| given != self.geometry.block_size) {
             return;
         }
-        let is_ack = matches!(envelope.body, replica::Body::EntryAck { .. });
+        // What follows from these need not wait for the clock: the next pieces of a copy, the move
+        // of a primary, and its first beacons elsewhere.
+        let is_urgent = matches!(envelope.body, Body::EntryAck { .. } | Body::Newer(_));
         self.drive(|_, state, now| {
             let Some(member) = &mut state.member else {
                 return;
             };
             member.handle_message(now, envelope);
-            if is_ack {
-                // The next pieces of a copy need not wait for the clock.
+            if is_urgent {
                 member.handle_tick(now);
             }
         });
@@ -208,7 +283,7 @@ impl ReplicatedVolume {
         drop(state);
         self.path.notify();
         self.links.completions.done_all(&failed);
-        if let Some(store) = &self.store {
+        if let Some(store) = self.store.get() {
             store.close();
         }
     }
@@ -256,6 +331,8 @@ impl ReplicatedVolume {
         });
         let ns = |time: LocalTime| u64::try_from(time.0.as_nanos()).unwrap_or(u64::MAX);
         let until = until.map_or(0, ns);
+        let is_moving = until > 0 && !state.serves_writes();
+        self.is_moving.store(is_moving, Ordering::SeqCst);
         let before = self.serves_until.swap(until, Ordering::SeqCst);
         match (before, until) {
             (1.., 0) => drop(self.ceased.fetch_add(1, Ordering::SeqCst)),
@@ -294,6 +371,7 @@ impl ReplicatedVolume {
         self.drive(|_, state, now| {
             if let Some(member) = &mut state.member {
                 member.handle_store_reply(now, id, config);
+                member.handle_tick(now);
             }
         });
     }
@@ -306,9 +384,14 @@ impl ReplicatedVolume {
         is_before(now, until)
     }
 
+    /// Whether a read that is admitted now is executed here.
+    fn admits_reads(&self) -> bool {
+        !self.is_moving.load(Ordering::SeqCst) && self.serves_reads()
+    }
+
     /// Reads what is committed from the own copy. `Ok(false)`: this node does not serve reads.
     fn read_here(&self, extent: Extent, dest: &mut [u8]) -> Result<bool, Status> {
-        let Some(store) = &self.store else {
+        let Some(store) = self.store.get() else {
             return Ok(false);
         };
         let ceased = self.ceased.load(Ordering::SeqCst);
@@ -367,7 +450,7 @@ impl Volume for ReplicatedVolume {
     }
 
     fn admit(&self, _now: Instant, intent: &Intent<'_>, ticket: Ticket) -> Admission {
-        if intent.kind == OpKind::Read && self.serves_reads() {
+        if intent.kind == OpKind::Read && self.admits_reads() {
             return Admission::Now;
         }
         self.admit_with_lease(intent, ticket)

@@ -35,7 +35,7 @@ mod watch;
 use api::parse_api;
 pub(crate) use api::{ApiAddress, TokenVerb};
 pub(crate) use attach::{AttachArgs, DetachDiskArgs, URL_VARIABLE};
-pub(crate) use cluster::{ClusterArgs, ClusterCreateArgs, ClusterVerb, NodeVerb};
+pub(crate) use cluster::{ClusterArgs, ClusterCreateArgs, ClusterVerb, NodeDrainArgs, NodeVerb};
 pub(crate) use connect_line::ConnectLineArgs;
 pub(crate) use copy::CopyArgs;
 pub(crate) use examples::definitions_example;

@@ -53,6 +53,15 @@ impl Config {
             && self.in_sync.is_sorted_by(|a, b| a < b)
     }
 
+    /// The next configuration without the copy on `node`: someone other than a member may propose
+    /// it. `None` if the node has none in sync, or the primary.
+    #[must_use]
+    pub fn without_node(&self, node: u32) -> Option<Self> {
+        let mut secondaries = self.secondaries();
+        let member = secondaries.find(|member| member.node == node)?;
+        Some(self.without(member))
+    }
+
     /// The next configuration with the same members.
     #[must_use]
     pub(crate) fn renumbered(&self) -> Self {
@@ -77,6 +86,16 @@ impl Config {
         next.in_sync.push(member);
         next.in_sync.sort_unstable();
         (next.in_sync.len() <= Self::MEMBERS_MAX).then_some(next)
+    }
+
+    /// The next configuration, in which `secondary` is primary and the former one stays in sync.
+    #[must_use]
+    pub(crate) fn moved_to(&self, secondary: MemberId) -> Self {
+        assert!(self.has(secondary), "only a copy becomes primary");
+        assert!(secondary != self.primary, "the primary moves elsewhere");
+        let mut next = self.renumbered();
+        next.primary = secondary;
+        next
     }
 
     /// The next configuration, in which `secondary` replaces the primary, which is removed.

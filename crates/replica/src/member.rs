@@ -5,11 +5,11 @@ use block::{Extent, Lba};
 use crate::base::Base;
 use crate::claim::Claim;
 use crate::config::Config;
-use crate::ids::{HostRequest, LocalTime, MemberId, StoreRequestId};
+use crate::ids::{Epoch, HostRequest, LocalTime, MemberId, StoreRequestId};
 use crate::medium::Medium;
 use crate::message::{Beacon, Body, Envelope, Output, Overwritten, Refusal, Report};
 use crate::pause::growing;
-use crate::primary::PrimaryTerm;
+use crate::primary::{Predecessor, PrimaryTerm};
 use crate::receiver::Receiver;
 use crate::settings::{InvalidSettings, Settings};
 use crate::stamps::Stamps;
@@ -102,13 +102,37 @@ impl<M: Medium> Member<M> {
 
     /// Whether this member is primary and executes writes.
     pub fn serves_writes(&self) -> bool {
-        self.term.as_ref().is_some_and(PrimaryTerm::is_serving)
+        self.term.as_ref().is_some_and(PrimaryTerm::admits_writes)
+    }
+
+    /// The members that could become primary instead of this one.
+    pub fn successors(&self, now: LocalTime) -> Vec<MemberId> {
+        let term = self.term.as_ref().filter(|term| term.is_serving());
+        term.map_or_else(Vec::new, |term| {
+            term.successors(&self.base.settings, now).collect()
+        })
+    }
+
+    /// Begins to move the primary from this member to `to`, one of [`Self::successors`]. Writes are
+    /// refused with [`Refusal::NotReady`] until the move has happened, which makes this member a
+    /// secondary, or takes longer than [`Settings::answer_timeout`]. Returns whether it has begun.
+    pub fn begin_move(&mut self, now: LocalTime, to: MemberId) -> bool {
+        let settings = &self.base.settings;
+        let term = self
+            .term
+            .as_mut()
+            .filter(|_| self.store.proposal().is_none());
+        let has_begun = term.is_some_and(|term| term.begin_move(settings, now, to));
+        if has_begun {
+            self.handle_tick(now);
+        }
+        has_begun
     }
 
     /// How many more writes this member executes before it refuses one with [`Refusal::Busy`]; 0
     /// if it executes none.
     pub fn write_places(&self) -> usize {
-        let term = self.term.as_ref().filter(|term| term.is_serving());
+        let term = self.term.as_ref().filter(|term| term.admits_writes());
         term.map_or(0, |term| term.places(&self.base))
     }
 
@@ -141,10 +165,19 @@ impl<M: Medium> Member<M> {
         result
     }
 
+    /// The store has `config`, or had it, as someone who watches it says.
+    pub fn handle_config(&mut self, now: LocalTime, config: Config) {
+        self.adopt(now, config);
+        self.advance(now);
+    }
+
     /// The store answers: `current` was its configuration after the operation.
     pub fn handle_store_reply(&mut self, now: LocalTime, id: StoreRequestId, current: Config) {
         let is_fresh = self.store.handle_reply(id);
         self.adopt(now, current);
+        if is_fresh && let Some(term) = &mut self.term {
+            term.handle_store_answer(now);
+        }
         if is_fresh && self.is_abandoned(now) && self.store.proposal().is_none() {
             self.take_over(now);
         }
@@ -180,6 +213,9 @@ impl<M: Medium> Member<M> {
         self.store.tick(&mut self.base, now);
         if let Some(term) = &mut self.term {
             term.tick(&mut self.base, now, self.store.proposal());
+            if term.asks_store() {
+                self.store.read(&mut self.base, now);
+            }
             if self.store.proposal().is_none()
                 && let Some(next) = term.wanted(&self.base, now)
             {
@@ -286,6 +322,9 @@ impl<M: Medium> Member<M> {
         if !config.is_valid() || config.epoch <= self.base.epoch() {
             return;
         }
+        // Before it proposed itself, the lease that it had granted ended.
+        let is_own = self.store.proposal() == Some(&config);
+        let has_predecessor = !is_own && config.epoch > Epoch(1);
         self.store.on_config(&config);
         let former = self.base.config.replace(config);
         let config = self.base.config.as_ref();
@@ -297,6 +336,7 @@ impl<M: Medium> Member<M> {
         if !is_primary && let Some(term) = self.term.take() {
             self.receiver.inherit(&self.base, term.extents());
             term.end(&mut self.base);
+            self.tell_successor();
         }
         self.receiver.on_config(&mut self.base, former.as_ref());
         if !is_primary {
@@ -305,8 +345,19 @@ impl<M: Medium> Member<M> {
         if let Some(term) = &mut self.term {
             term.on_config(&mut self.base, now);
         } else {
-            let config = self.base.config.as_ref();
-            self.term = config.map(|config| PrimaryTerm::new(config, now));
+            self.term = self.base.config.as_ref().map(|config| {
+                let predecessor = Predecessor::of(config, former.as_ref(), now);
+                PrimaryTerm::new(config, now, has_predecessor.then_some(predecessor))
+            });
+        }
+    }
+
+    /// A primary that has moved makes its successor begin.
+    fn tell_successor(&mut self) {
+        if let Some(config) = self.base.config.clone()
+            && config.has(self.base.id)
+        {
+            self.base.send(config.primary, Body::Newer(config));
         }
     }
 

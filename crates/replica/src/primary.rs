@@ -2,6 +2,7 @@
 
 mod commands;
 mod copying;
+mod moving;
 mod peers;
 
 use std::collections::VecDeque;
@@ -14,12 +15,16 @@ use crate::ids::{HostRequest, LocalTime, MemberId, WriteNumber};
 use crate::medium::{Medium, Unwritten};
 use crate::message::{Body, EntryBody, HostReply, Overwritten};
 use crate::peer::{Peer, Standing};
+use moving::Moving;
+pub(crate) use moving::Predecessor;
 
 /// What a primary has from the configuration that makes it one to that which makes another one.
 ///
 /// ```text
 ///  Reports ── every secondary has reported ──► Rewriting ── all is written ──► Serving
 /// ```
+///
+/// A predecessor that may still hold a lease prolongs `Reports`.
 pub(crate) struct PrimaryTerm<D> {
     phase: Phase,
     peers: Vec<Peer<D>>,
@@ -29,6 +34,10 @@ pub(crate) struct PrimaryTerm<D> {
     /// All members in sync have the writes up to this one.
     committed: WriteNumber,
     last_beacon: Option<LocalTime>,
+    /// Until it is known that it serves no more.
+    predecessor: Option<Predecessor>,
+    /// Where this primary is to move.
+    moving: Option<Moving>,
 }
 
 enum Phase {
@@ -53,7 +62,7 @@ struct HostWrite<D> {
 }
 
 impl<D: Clone> PrimaryTerm<D> {
-    pub fn new(config: &Config, now: LocalTime) -> Self {
+    pub fn new(config: &Config, now: LocalTime, predecessor: Option<Predecessor>) -> Self {
         Self {
             phase: Phase::Reports,
             peers: Self::secondaries(config, now),
@@ -61,11 +70,18 @@ impl<D: Clone> PrimaryTerm<D> {
             last: WriteNumber::default(),
             committed: WriteNumber::default(),
             last_beacon: None,
+            predecessor,
+            moving: None,
         }
     }
 
     pub fn is_serving(&self) -> bool {
         matches!(self.phase, Phase::Serving)
+    }
+
+    /// Whether writes of hosts are executed.
+    pub fn admits_writes(&self) -> bool {
+        self.is_serving() && !self.is_stopping()
     }
 
     /// The members that are brought up to date, and the first block that was not looked at for
@@ -144,6 +160,9 @@ impl<D: Clone> PrimaryTerm<D> {
     /// How many more writes have a place in every queue. A member that is copied to counts as one
     /// in sync does, so hosts become no faster than it is; otherwise it would never catch up.
     pub fn places<M: Medium>(&self, base: &Base<M>) -> usize {
+        if self.is_stopping() {
+            return 0;
+        }
         let own = base.settings.writes_max.saturating_sub(self.writes.len());
         let streams = self.peers.iter().filter_map(|peer| peer.stream.as_ref());
         let places = streams.map(|stream| stream.places(&base.settings));

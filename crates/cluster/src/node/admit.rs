@@ -73,14 +73,14 @@ async fn enlist(active: &Active, offer: &Offer) -> Result<(NodeRecord, Txn), Fau
         let (name, address) = (other.name.clone(), offer.address);
         return Err(Fault::AddressTaken { name, address });
     }
-    let (txn, number, next_number, role) = match active.etcd.get(&key).await? {
+    let (txn, number, next_number, role, is_drained) = match active.etcd.get(&key).await? {
         None => {
             let next = cluster.next_number.checked_add(1);
             let next = next.ok_or_else(|| Fault::Damaged {
                 key: keys.cluster(),
             })?;
             let txn = txn.if_absent(&key);
-            (txn, cluster.next_number, next, NodeRole::Storage)
+            (txn, cluster.next_number, next, NodeRole::Storage, false)
         }
         Some(found) => {
             let old: NodeRecord = record(&found)?;
@@ -90,7 +90,13 @@ async fn enlist(active: &Active, offer: &Offer) -> Result<(NodeRecord, Txn), Fau
                 return Err(Fault::NodeExists { name });
             }
             let txn = txn.if_revision(&key, found.revision);
-            (txn, old.number, cluster.next_number, old.role)
+            (
+                txn,
+                old.number,
+                cluster.next_number,
+                old.role,
+                old.is_drained,
+            )
         }
     };
     let mut node = NodeRecord {
@@ -100,6 +106,7 @@ async fn enlist(active: &Active, offer: &Offer) -> Result<(NodeRecord, Txn), Fau
         role,
         zone: offer.zone.clone(),
         memory_bytes: 0,
+        is_drained,
     };
     node.memory_bytes = node.role_memory(offer.memory_bytes);
     let cluster = ClusterRecord {

@@ -201,6 +201,7 @@ fn memberships(plan: &Plan, offers: &[Offer], program: &str) -> Result<Vec<Membe
             role: *role,
             zone: offer.zone.clone(),
             memory_bytes: 0,
+            is_drained: false,
         };
         node.memory_bytes = node.role_memory(offer.memory_bytes);
         let identity = identity(&authority, &node)?;
@@ -264,6 +265,7 @@ async fn agree(shared: &SharedNode, plan: &Plan, memberships: &[Membership]) -> 
     let cluster = ClusterRecord {
         id: plan.id,
         next_number,
+        repair_after_s: ClusterRecord::REPAIR_AFTER_DEFAULT_S,
     };
     let create = || {
         let txn = Txn::new().if_absent(&keys.cluster());

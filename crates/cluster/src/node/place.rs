@@ -1,23 +1,22 @@
 //! Creates and removes replicated volumes.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use control::{Force, Identity, KindFields, NodeRole, Placement, Volume, VolumeKind, VolumeName};
+use control::{Force, Identity, KindFields, Placement, Volume, VolumeKind, VolumeName};
 use node_link::VolumeId;
+use replica::Config;
 use replica::wire::encode_config;
-use replica::{Config, MemberId};
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
+use super::pool::{Up, pool, wish};
 use super::shared::{Active, SharedNode};
 use super::view;
 use super::volumes::id_of;
-use crate::etcd::{Entry, EtcdError, Txn, TxnOutcome};
+use crate::etcd::{EtcdError, Txn, TxnOutcome};
 use crate::fault::Fault;
-use crate::keys::{AliveRecord, Keys, record, value};
-use crate::membership::NodeRecord;
-use crate::placement::{LossCover, Placed, Pool, PoolNode, Provision, Wish};
+use crate::keys::{Keys, record, value};
+use crate::placement::LossCover;
 
 /// How often a change is tried while other nodes change the volumes.
 const ATTEMPTS_MAX: usize = 32;
@@ -25,8 +24,6 @@ const ATTEMPTS_MAX: usize = 32;
 const LOCAL_LIMIT: Duration = Duration::from_secs(10);
 /// Between two looks.
 const RETRY: Duration = Duration::from_millis(10);
-/// Volumes may promise all of the memory, and no more.
-const OVERCOMMIT_PERCENT: u64 = 100;
 
 /// What became of an attempt.
 #[derive(PartialEq, Eq)]
@@ -53,7 +50,7 @@ pub(super) async fn create(
     volume: Volume,
 ) -> Result<(), Fault> {
     let active = shared.active()?;
-    active.incarnation.ok_or(Fault::NoCopiesHere)?;
+    active.incarnation.get().ok_or(Fault::NoCopiesHere)?;
     volume.check(&name)?;
     let VolumeKind::Replicated {
         copies,
@@ -115,7 +112,7 @@ pub(super) async fn remove(
     force: Force,
 ) -> Result<(), Fault> {
     let active = shared.active()?;
-    active.incarnation.ok_or(Fault::NoCopiesHere)?;
+    active.incarnation.get().ok_or(Fault::NoCopiesHere)?;
     if force == Force::No {
         return Err(Fault::RemoveNeedsForce { name });
     }
@@ -217,73 +214,6 @@ async fn place(active: &Active, request: &Request) -> Result<Attempt, Fault> {
         Ok(TxnOutcome::ConditionFailed) => Ok(Attempt::Again),
         Err(EtcdError::OutcomeUnknown { .. }) => Ok(Attempt::Unknown),
         Err(error) => Err(error.into()),
-    }
-}
-
-/// The nodes that can hold copies, by number, with what shows that.
-struct Up(BTreeMap<u32, (MemberId, Entry)>);
-
-impl Up {
-    fn read(nodes: &[NodeRecord], alive: Vec<Entry>, prefix: &str) -> Result<Self, Fault> {
-        let mut up = BTreeMap::new();
-        for entry in alive {
-            let name = entry.key.strip_prefix(prefix);
-            let node = nodes.iter().find(|node| Some(node.name.as_str()) == name);
-            let AliveRecord {
-                number,
-                incarnation,
-            } = record(&entry)?;
-            let is_storage =
-                |node: &&NodeRecord| node.role == NodeRole::Storage && node.number == number;
-            if let (Some(node), Some(incarnation)) = (node.filter(is_storage), incarnation) {
-                let member = MemberId {
-                    node: node.number,
-                    incarnation,
-                };
-                up.insert(node.number, (member, entry));
-            }
-        }
-        Ok(Self(up))
-    }
-}
-
-/// The nodes, with the volumes that are placed on them.
-fn pool(nodes: &[NodeRecord], up: &Up, volumes: &[Entry]) -> Result<Pool, Fault> {
-    let mut zones = BTreeMap::new();
-    let nodes = nodes.iter().map(|node| {
-        let next = u32::try_from(zones.len()).unwrap_or(u32::MAX);
-        PoolNode {
-            number: node.number,
-            zone: *zones.entry(&node.zone).or_insert(next),
-            memory_bytes: node.memory_bytes,
-            is_usable: up.0.contains_key(&node.number),
-        }
-    });
-    let mut pool = Pool::new(nodes, OVERCOMMIT_PERCENT);
-    for entry in volumes {
-        let volume: Volume = record(entry)?;
-        let VolumeKind::Replicated {
-            copies,
-            placement: Some(placement),
-        } = &volume.kind.0
-        else {
-            let key = entry.key.clone();
-            return Err(Fault::Damaged { key });
-        };
-        let placed = Placed {
-            wish: wish(&volume, *copies),
-            nodes: placement.nodes.clone(),
-        };
-        pool.insert(placement.volume, placed);
-    }
-    Ok(pool)
-}
-
-fn wish(volume: &Volume, copies: u8) -> Wish {
-    Wish {
-        size_bytes: volume.size.0,
-        copies: usize::from(copies),
-        provision: Provision::Thin,
     }
 }
 

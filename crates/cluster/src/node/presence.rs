@@ -90,13 +90,14 @@ async fn register(shared: &SharedNode, active: &Active) -> Result<Option<Lease>,
     let new = NodeRecord {
         memory_bytes: node.role_memory(shared.own.memory_bytes),
         zone: shared.own.zone.clone(),
+        is_drained: old.is_drained,
         ..node.clone()
     };
     let lease = active.etcd.grant_lease(LEASE_TTL).await?;
     let txn = Txn::new().if_revision(&key, entry.revision);
     let alive = AliveRecord {
         number: new.number,
-        incarnation: active.incarnation,
+        incarnation: active.incarnation.get().copied(),
     };
     let txn = txn.put_leased(&keys.alive_node(&node.name), value(&alive), lease);
     let txn = if new == old {
@@ -120,10 +121,15 @@ impl NodeRecord {
     }
 }
 
-/// Keeps the lease alive until it has ended nevertheless.
+/// Keeps the lease alive until it has ended nevertheless, or the node has more to say.
 async fn hold(shared: &SharedNode, active: &Active, lease: Lease) {
     let mut is_settled = false;
+    let has_copies = active.incarnation.get().is_some();
     for round in 0.. {
+        if active.incarnation.get().is_some() != has_copies {
+            // It says so when it registers again.
+            return;
+        }
         match active.etcd.keep_alive(lease).await {
             Ok(true) => {}
             Ok(false) => return,

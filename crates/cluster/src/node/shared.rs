@@ -1,17 +1,20 @@
 //! What all tasks of a node work with.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use control::Engine;
 use node_link::Replicas;
 use tokio::task::AbortHandle;
 
+use super::mirror::Mirror;
 use crate::certificates::client;
 use crate::client_tls::ClientTls;
 use crate::etcd::Etcd;
 use crate::etcd_program;
 use crate::fault::Fault;
+use crate::keys::Keys;
 use crate::membership::{EtcdUse, FolderError, Membership, NodeFolder};
 use crate::name::Name;
 use crate::process::Supervised;
@@ -44,6 +47,8 @@ pub(super) struct Shared {
     pub(super) placing: tokio::sync::Mutex<()>,
     /// Held by whatever changes the membership.
     pub(super) changing: tokio::sync::Mutex<()>,
+    /// What etcd has, as far as this node has heard.
+    mirror: Mutex<Mirror>,
     running: Mutex<Option<Running>>,
 }
 
@@ -61,9 +66,9 @@ pub(super) struct KnownNode {
 pub(super) struct Active {
     pub(super) membership: Membership,
     pub(super) etcd: Etcd,
-    /// What distinguishes this start of the node from others; absent if it holds no copies of
+    /// What distinguishes this start of the node from others; absent while it holds no copies of
     /// volumes.
-    pub(super) incarnation: Option<u64>,
+    pub(super) incarnation: Arc<OnceLock<u64>>,
 }
 
 struct Running {
@@ -88,8 +93,21 @@ impl Shared {
             known: Mutex::default(),
             placing: tokio::sync::Mutex::default(),
             changing: tokio::sync::Mutex::default(),
+            mirror: Mutex::default(),
             running: Mutex::default(),
         }
+    }
+
+    /// The numbers of the nodes that are drained.
+    pub(super) fn drained(&self) -> BTreeSet<u32> {
+        match self.active() {
+            Ok(active) => self.mirror().drained(Keys::of(&active.membership.cluster)),
+            Err(_) => BTreeSet::new(),
+        }
+    }
+
+    pub(super) fn mirror(&self) -> MutexGuard<'_, Mirror> {
+        self.mirror.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The membership.
@@ -114,7 +132,7 @@ impl Shared {
     pub(super) fn begin(
         &self,
         membership: Membership,
-        tasks: impl FnOnce(&mut Active) -> Vec<AbortHandle>,
+        tasks: impl FnOnce(&Active) -> Vec<AbortHandle>,
     ) -> Result<(), Fault> {
         let etcd = etcd_of(&membership)?;
         let process = match &membership.etcd {
@@ -128,12 +146,12 @@ impl Shared {
             }
             EtcdUse::Own { runs: None, .. } | EtcdUse::External { .. } => None,
         };
-        let mut active = Active {
+        let active = Active {
             membership,
             etcd,
-            incarnation: None,
+            incarnation: Arc::default(),
         };
-        let tasks = tasks(&mut active);
+        let tasks = tasks(&active);
         *self.running() = Some(Running {
             active,
             process,

@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 
 use control::{ClusterView, NodeState, NodeView};
 
-use super::shared::Active;
+use super::loads::{Loads, NodeLoad};
+use super::shared::{Active, Shared};
 use crate::etcd_program::peer_url;
 use crate::fault::Fault;
-use crate::keys::{Keys, record};
+use crate::keys::{ClusterRecord, Keys, record};
 use crate::membership::{EtcdUse, Membership, NodeRecord};
 
 /// Every node.
@@ -28,7 +29,7 @@ pub(super) async fn alive(active: &Active) -> Result<BTreeSet<String>, Fault> {
 }
 
 /// What people see.
-pub(super) async fn show(active: &Active) -> Result<ClusterView, Fault> {
+pub(super) async fn show(shared: &Shared, active: &Active) -> Result<ClusterView, Fault> {
     let nodes = nodes(active).await?;
     let up = alive(active).await?;
     let Membership {
@@ -45,6 +46,14 @@ pub(super) async fn show(active: &Active) -> Result<ClusterView, Fault> {
         let members = members.into_iter().filter(|member| !member.is_learner);
         voters.extend(members.flat_map(|member| member.peer_urls));
     }
+    let keys = Keys::of(cluster);
+    let cluster_record = active.etcd.get(&keys.cluster()).await?;
+    let cluster_record: Option<ClusterRecord> = cluster_record.as_ref().map(record).transpose()?;
+    let loads = Loads::read(&shared.mirror(), keys)?;
+    let views = nodes
+        .iter()
+        .map(|node| view(node, loads.of(node.number), &up, &voters));
+    let views = views.collect();
     let budgets = nodes.iter().map(|node| node.memory_bytes);
     let memory_bytes: u64 = budgets.clone().sum();
     let largest = budgets.max().unwrap_or(0);
@@ -62,11 +71,12 @@ pub(super) async fn show(active: &Active) -> Result<ClusterView, Fault> {
         memory_bytes,
         memory_after_loss_bytes: memory_bytes - largest,
         etcd_losses_max: etcd_is_own.then(|| voters.len().saturating_sub(1) / 2),
-        nodes: nodes.iter().map(|node| view(node, &up, &voters)).collect(),
+        repair_after_s: cluster_record.map_or(0, |found| found.repair_after_s),
+        nodes: views,
     })
 }
 
-fn view(node: &NodeRecord, up: &BTreeSet<String>, voters: &[String]) -> NodeView {
+fn view(node: &NodeRecord, load: NodeLoad, up: &BTreeSet<String>, voters: &[String]) -> NodeView {
     let is_up = up.contains(node.name.as_str());
     NodeView {
         name: node.name.to_string(),
@@ -75,6 +85,9 @@ fn view(node: &NodeRecord, up: &BTreeSet<String>, voters: &[String]) -> NodeView
         role: node.role,
         zone: node.zone.to_string(),
         memory_bytes: node.memory_bytes,
+        copies: load.copies,
+        primaries: load.primaries,
+        drain: node.is_drained.then(|| load.drain_view()),
         has_etcd: voters.contains(&peer_url(node.address)),
         state: if is_up {
             NodeState::Up

@@ -30,20 +30,24 @@ const WATCH_LIMIT: Duration = Duration::from_secs(60);
 /// What could not be done is tried again after so long without changes.
 const REPEAT_LIMIT: Duration = Duration::from_secs(5);
 
-/// Starts this node's part in volumes. Without it, the node is a member that holds no copies.
-pub(super) fn start(shared: &SharedNode, active: &mut Active) -> Option<AbortHandle> {
-    match start_node(shared, active) {
-        Ok(incarnation) => active.incarnation = Some(incarnation),
-        Err(error) => {
-            tracing::error!(%error, "this node holds no copies of volumes until the daemon is restarted");
-            return None;
-        }
-    }
-    let followed = follow_all(shared.clone(), active.clone());
-    Some(tokio::spawn(followed).abort_handle())
+/// Starts this node's part in volumes. While that fails, the node is a member that holds no copies.
+pub(super) fn start(shared: &SharedNode, active: &Active) -> AbortHandle {
+    let started = start_node(shared, active);
+    let work = start_at_last(started, shared.clone(), active.clone());
+    tokio::spawn(work).abort_handle()
 }
 
-fn start_node(shared: &Shared, active: &Active) -> Result<u64, Fault> {
+async fn start_at_last(mut started: Result<(), Fault>, shared: SharedNode, active: Active) {
+    let mut last_error = String::new();
+    while let Err(error) = started {
+        warn_once(&mut last_error, &error);
+        sleep(RETRY).await;
+        started = start_node(&shared, &active);
+    }
+    follow_all(shared, active).await;
+}
+
+fn start_node(shared: &Shared, active: &Active) -> Result<(), Fault> {
     let Membership {
         cluster,
         id,
@@ -68,7 +72,8 @@ fn start_node(shared: &Shared, active: &Active) -> Result<u64, Fault> {
     let relay = shared.engine.platform().relay;
     let node = node_link::Node::start(options, Arc::new(agreement), relay)?;
     shared.replicas.start(node);
-    Ok(incarnation)
+    active.incarnation.get_or_init(|| incarnation);
+    Ok(())
 }
 
 /// Removes the replicated volumes from this machine, which belongs to no cluster.
@@ -117,6 +122,7 @@ async fn follow(
         let cluster = cluster.clone();
         return Err(Fault::ClusterGone { cluster });
     }
+    shared.mirror().replace(&entries);
     let wanted = Wanted::read(Keys::of(cluster), &entries);
     let mut is_complete = apply(shared, last_error, move |shared| wanted.settle(shared)).await;
     let mut watch = active.etcd.watch(&prefix, revision + 1).await?;
@@ -131,6 +137,7 @@ async fn follow(
             return Ok(());
         }
         for change in changes {
+            shared.mirror().take(&change);
             let Some(step) = Step::read(Keys::of(cluster), change)? else {
                 continue;
             };
@@ -287,6 +294,8 @@ impl Step {
                 let address = link_address(node.address);
                 let name = node.name.as_str();
                 shared.replicas.set_peer(node.number, name, address)?;
+                let drained = shared.drained();
+                shared.replicas.set_drained(&drained);
             }
             Self::AllChanged => {}
             Self::Volume(name, volume) => define(shared, name, *volume)?,
@@ -307,6 +316,9 @@ fn define(shared: &Shared, name: VolumeName, volume: Volume) -> Result<(), Fault
     shared.replicas.open(&volume.spec(), &budget)?;
     match shared.engine.replicated_volume(&name) {
         Some(found) if found.kind == volume.kind => return Ok(()),
+        Some(found) if id_of(&found) == id_of(&volume) => {
+            return Ok(shared.engine.place_volume(name, &volume)?);
+        }
         // Another one had the name while this machine was away.
         Some(found) => remove(shared, &name, &found)?,
         None => {}
@@ -316,11 +328,11 @@ fn define(shared: &Shared, name: VolumeName, volume: Volume) -> Result<(), Fault
 }
 
 fn remove(shared: &Shared, name: &VolumeName, volume: &Volume) -> Result<(), EngineError> {
-    shared.engine.remove_volume(name, Force::Yes)?;
+    // First, as its memory is free then even if the definition cannot be removed.
     if let Some(id) = id_of(volume) {
         shared.replicas.close(id);
     }
-    Ok(())
+    shared.engine.remove_volume(name, Force::Yes)
 }
 
 /// The number of a volume that is placed.

@@ -130,12 +130,14 @@ fn cluster_routes() -> OpenApiRouter<Engine> {
         .routes(routes!(
             cluster::get_cluster,
             cluster::create_cluster,
+            cluster::change_cluster,
             cluster::leave_cluster
         ))
         .routes(routes!(cluster::join_cluster))
         .routes(routes!(cluster::list_nodes))
         .routes(routes!(cluster::get_node))
         .routes(routes!(cluster::watch))
+        .routes(routes!(cluster::drain_node, cluster::undrain_node))
 }
 
 #[derive(OpenApi)]

@@ -242,9 +242,13 @@ POST   409 /v1/cluster {"name": "lab", "nodes": ["192.0.2.1"]}
 POST   400 /v1/cluster {"name": "lab"}
 POST   409 /v1/cluster/join {"address": "192.0.2.1"}
 POST   400 /v1/cluster/join {"address": 1}
+PATCH  409 /v1/cluster {"repair_after_s": 60}
+PATCH  400 /v1/cluster {"repair_after_s": "1m"}
 DELETE 409 /v1/cluster
 GET    409 /v1/nodes
 GET    409 /v1/nodes/n1
+POST   409 /v1/nodes/n1/drain
+DELETE 409 /v1/nodes/n1/drain
 GET    200 /v1/watch
 GET    400 /v1/top?interval=1ms
 GET    200 /metrics

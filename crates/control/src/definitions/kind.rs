@@ -188,7 +188,7 @@ pub enum KindFault {
     ReplicatedField,
     /// A placement is complete.
     #[error(
-        "`replica` is 16 hexadecimal digits and `nodes` as many numbers as `copies` says; leave both out, the cluster fills them in"
+        "`replica` is 16 hexadecimal digits and `nodes` as many numbers as `copies` says, or one more; leave both out, the cluster fills them in"
     )]
     Placement,
 }
@@ -267,7 +267,12 @@ fn placement(
 ) -> Result<Option<Placement>, KindFault> {
     let (replica, nodes) = match (replica, nodes) {
         (None, None) => return Ok(None),
-        (Some(replica), Some(nodes)) if nodes.len() == usize::from(copies) => (replica, nodes),
+        // One more while a copy is made elsewhere.
+        (Some(replica), Some(nodes))
+            if (usize::from(copies)..=usize::from(copies) + 1).contains(&nodes.len()) =>
+        {
+            (replica, nodes)
+        }
         _ => return Err(KindFault::Placement),
     };
     let is_id = replica.len() == 16 && replica.bytes().all(|b| b.is_ascii_hexdigit());

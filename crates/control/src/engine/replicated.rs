@@ -4,8 +4,10 @@ use server::VolumeName;
 use volume::{Platform, VolumeKind};
 
 use super::{Engine, EngineError};
+use crate::change::Change;
 use crate::definitions::Volume;
 use crate::plan::Step;
+use crate::text::Text;
 
 impl Engine {
     /// What replicated volumes use of the server.
@@ -21,6 +23,19 @@ impl Engine {
         replicated
             .map(|(name, volume)| (name.0.clone(), volume.clone()))
             .collect()
+    }
+
+    /// The cluster has placed a volume elsewhere: its definition says so from now on.
+    pub fn place_volume(&self, name: VolumeName, placed: &Volume) -> Result<(), EngineError> {
+        let mut store = self.begin();
+        let volume = Volume {
+            kind: placed.kind.clone(),
+            ..self.defined_volume(&name)?
+        };
+        let changes = vec![Change::SetVolume(Text(name), volume)];
+        store.append(&changes)?;
+        self.make(changes);
+        Ok(())
     }
 
     /// The replicated volume of this name.

@@ -86,7 +86,7 @@ impl ReplicatedVolume {
             }
         };
         let Some((ticket, part)) = forward.read else {
-            state.finish(id, result);
+            state.finish(id, forward.written(), result);
             return;
         };
         let is_whole = |contents: &Contents| {
@@ -110,7 +110,6 @@ impl ReplicatedVolume {
         for (id, mut forward) in state.forwards.take() {
             let waited = forward.sent.map(|(_, at)| now.since(at));
             let is_late = |patience| waited.is_some_and(|waited| waited >= patience);
-            // What a primary that was replaced has not committed by then, it never will.
             let is_elsewhere = forward.sent.is_some_and(|(node, _)| Some(node) != primary);
             if let Some((ticket, _)) = forward.read {
                 if !state.is_fetching(ticket) {
@@ -119,8 +118,12 @@ impl ReplicatedVolume {
                 if is_elsewhere || is_late(Self::READ_PATIENCE) {
                     forward.sent = None;
                 }
-            } else if is_elsewhere || is_late(Self::WRITE_PATIENCE) {
-                state.finish(id, Err(Status::Busy));
+            } else if is_elsewhere && is_late(self.command_age_max * 5 / 4)
+                || is_late(Self::WRITE_PATIENCE)
+            {
+                // A primary that was replaced has answered what it had executed. It may be one
+                // again at once, but what it did not execute is too old by its clock, too.
+                state.finish(id, forward.written(), Err(Status::Busy));
                 continue;
             }
             let patience = match forward.read {
@@ -141,7 +144,7 @@ impl ReplicatedVolume {
     fn give_up(state: &mut State, id: u64, forward: &Forward) {
         match forward.read {
             Some((ticket, _)) => state.grant(ticket, Err(Status::Busy)),
-            None => state.finish(id, Err(Status::Busy)),
+            None => state.finish(id, forward.written(), Err(Status::Busy)),
         }
     }
 
@@ -166,7 +169,7 @@ impl ReplicatedVolume {
         };
         match executed {
             Err((AnswerCode::NotExecuted, _)) => return false,
-            Err((_, status)) => state.finish(id, Err(status)),
+            Err((_, status)) => state.finish(id, forward.written(), Err(status)),
             Ok(()) => {}
         }
         true
@@ -174,7 +177,7 @@ impl ReplicatedVolume {
 
     /// What is committed, if this node serves reads.
     fn read_locked(&self, state: &State, extent: Extent) -> Option<Contents> {
-        let store = self.store.as_ref().filter(|_| state.serves_writes())?;
+        let store = self.store.get().filter(|_| state.is_serving())?;
         let range = self.byte_range(extent);
         let mut bytes = vec![0; range.len as usize];
         let (block_size, in_flight) = (self.geometry.block_size, state.overwritten());
@@ -205,7 +208,8 @@ impl ReplicatedVolume {
             return Err(AnswerCode::Invalid);
         }
         let is_old = now.since(command.heard_at) > self.command_age_max;
-        if is_old || command.heard_at > now || !state.serves_writes() {
+        let is_read = matches!(command.kind, CommandKind::Read);
+        if is_old || command.heard_at > now || !(is_read || state.serves_writes()) {
             return Err(AnswerCode::NotExecuted);
         }
         let range = self.byte_range(command.extent);

@@ -8,7 +8,7 @@ use replica::wire::{AnswerCode, CommandKind};
 use replica::{Contents, HostRequest, LocalTime, Refusal, Settings};
 
 use super::ReplicatedVolume;
-use super::lease::{FETCHED_BYTES_MAX, LEASES_MAX, Lease, Part, Stage};
+use super::lease::{FETCHED_BYTES_MAX, LEASES_MAX, Lease, Part, Stage, span};
 use super::state::{Failure, LocalWrite, Origin, State, failure};
 use crate::clock::now;
 
@@ -30,6 +30,9 @@ impl ReplicatedVolume {
         let now = now();
         let first = state.last_id + 1;
         let mut lease = Lease::new(intent.kind, Stage::Granted, now, first);
+        if intent.kind != OpKind::Read {
+            lease.span = span(intent.extents);
+        }
         if intent.kind != OpKind::Read && self.admissible(&state) > 0 {
             state.leases.insert(ticket, lease);
             return Admission::NowThenSettle(None);
@@ -75,7 +78,7 @@ impl ReplicatedVolume {
             return;
         }
         let mut admissible = self.admissible(state);
-        let serves_reads = self.serves_reads();
+        let serves_reads = self.admits_reads();
         let can_fetch = !serves_reads && self.forwards_to(state).is_some();
         if admissible == 0 && !serves_reads && !can_fetch {
             return;
@@ -229,7 +232,7 @@ impl ReplicatedVolume {
                 return Err(failure(refusal));
             }
         };
-        state.in_flight.push_back(LocalWrite { id, origin, range });
+        state.in_flight.push_back(LocalWrite { id, origin, extent });
         self.drain(state);
         written.map_err(failure)
     }
@@ -263,7 +266,7 @@ impl ReplicatedVolume {
             return Err(Status::Invalid);
         }
         self.drive(|volume, state, now| {
-            let store = volume.store.as_ref().filter(|_| state.serves_writes());
+            let store = volume.store.get().filter(|_| state.serves_writes());
             let store = store.ok_or(Status::Busy)?;
             let range = volume.byte_range(extent);
             let mut held = vec![0; expected.len()];
@@ -302,7 +305,7 @@ impl ReplicatedVolume {
         origin: Origin,
     ) -> Result<(), Failure> {
         let mut pieces: Vec<Extent> = self.pieces(from).collect();
-        let store: &Store = match &self.store {
+        let store: &Store = match self.store.get() {
             Some(store) if pieces.len() <= state.write_places() => store,
             _ => return Err(failure(Refusal::Busy)),
         };

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use block::{Extent, OpKind, Status, Ticket};
+use block::{Blocks, Extent, Lba, OpKind, Status, Ticket};
 use replica::wire::CommandKind;
 use replica::{Contents, LocalTime};
+
+use crate::committed::end;
 
 /// The most commands with a lease. Hosts are asked to retry beyond.
 pub(super) const LEASES_MAX: usize = 8192;
@@ -27,6 +29,8 @@ pub(super) struct Lease {
     pub first: u64,
     /// The last one, once it settles.
     pub upto: Option<u64>,
+    /// Of a change: from the first to the last block that it concerns.
+    pub span: Option<Extent>,
     pub error: Option<Status>,
 }
 
@@ -118,6 +122,23 @@ impl Forwards {
     }
 }
 
+/// From the first to the last block of some extents; `None` if there is none.
+pub(super) fn span(extents: &[Extent]) -> Option<Extent> {
+    let first = extents.iter().map(|extent| extent.lba.0).min()?;
+    let end = extents.iter().map(|extent| end(*extent)).max()?;
+    Some(Extent::new(Lba(first), Blocks(end - first)))
+}
+
+impl Forward {
+    /// The blocks that it changes.
+    pub fn written(&self) -> Extent {
+        match self.kind {
+            CommandKind::Copy(to) => Extent::new(to, self.extent.blocks),
+            CommandKind::Read | CommandKind::Write(_) => self.extent,
+        }
+    }
+}
+
 impl Lease {
     pub fn new(kind: OpKind, stage: Stage, since: LocalTime, first: u64) -> Self {
         Self {
@@ -131,13 +152,16 @@ impl Lease {
             // A flush settles after everything before it.
             first: if kind == OpKind::Flush { 0 } else { first },
             upto: None,
+            span: None,
             error: None,
         }
     }
 
-    /// The write `id` has failed.
-    pub fn fail_if_covers(&mut self, id: u64, status: Status) {
-        let is_after = self.upto.is_none_or(|upto| id <= upto);
+    /// The write `id` of these blocks has failed. It may be another command's if that concerns the
+    /// same blocks.
+    pub fn fail_if_covers(&mut self, id: u64, written: Extent, status: Status) {
+        let concerns = |span: Extent| span.overlaps(written);
+        let is_after = self.upto.is_none_or(|upto| id <= upto) && self.span.is_none_or(concerns);
         if self.kind != OpKind::Read && self.first <= id && is_after {
             self.error.get_or_insert(status);
         }

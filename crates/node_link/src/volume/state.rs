@@ -2,15 +2,12 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
-use std::ops::ControlFlow;
-use std::sync::Arc;
 
-use block::{ByteRange, Completion, Status, Ticket};
-use memory::{Layout, Provision, Store};
+use block::{Completion, Extent, Status, Ticket};
 use replica::wire::{Answer, AnswerCode, CONTENTS_BYTES_MAX, Packet};
 use replica::{
     Body, Config, Contents, Entry, EntryBody, Epoch, HostReply, HostRequest, LocalTime, Member,
-    MemberId, Output, Overwritten, Refusal, StoreOp, StoreRequestId,
+    MemberId, Output, Overwritten, Refusal, Settings, StoreOp, StoreRequestId,
 };
 use rustc_hash::FxHashMap;
 
@@ -55,7 +52,7 @@ pub(super) struct State {
 pub(super) struct LocalWrite {
     pub id: u64,
     pub origin: Origin,
-    pub range: ByteRange,
+    pub extent: Extent,
 }
 
 /// Why a write failed, for another node and for a host.
@@ -105,11 +102,11 @@ impl VolumeOptions {
 }
 
 impl State {
-    /// The state of a volume with an empty copy, and the copy's memory.
-    pub fn new(options: VolumeOptions) -> Result<(Option<Arc<Store>>, Self), NodeError> {
-        let mut state = Self {
+    /// The state of a volume without a copy.
+    pub fn new() -> Self {
+        Self {
             member: None,
-            member_id: options.member,
+            member_id: None,
             is_closed: false,
             seen: None,
             watched_at: None,
@@ -126,21 +123,34 @@ impl State {
             completions: Vec::new(),
             asked: Vec::new(),
             copied_bytes: 0,
-        };
-        let Some(id) = options.member else {
-            return Ok((None, state));
-        };
-        let store = Store::new(options.budget, Provision::Thin, Layout::DEFAULT);
-        let len_bytes = options.geometry.len_bytes();
-        store.resize(len_bytes, &mut |_| ControlFlow::Continue(()))?;
-        let store = Arc::new(store);
-        let medium = StoreMedium {
-            store: Arc::clone(&store),
-            block_size: options.geometry.block_size,
-        };
-        let member = Member::new(id, options.settings, medium, crate::clock::now());
-        state.member = Some(member.map_err(NodeError::Settings)?);
-        Ok((Some(store), state))
+        }
+    }
+
+    /// Begins with a copy in `medium`, which is empty.
+    pub fn gain(
+        &mut self,
+        now: LocalTime,
+        id: MemberId,
+        settings: Settings,
+        medium: StoreMedium,
+    ) -> Result<(), NodeError> {
+        let member = Member::new(id, settings, medium, now);
+        let mut member = member.map_err(NodeError::Settings)?;
+        if let Some(config) = self.seen.take() {
+            member.handle_config(now, config);
+        }
+        self.member = Some(member);
+        self.member_id = Some(id);
+        Ok(())
+    }
+
+    /// Gives the copy up: this node passes commands on. Returns the writes that it executed as a
+    /// primary, of which nobody knows what becomes of them.
+    pub fn lose(&mut self) -> VecDeque<LocalWrite> {
+        let member = self.member.take();
+        self.seen = member.and_then(|member| member.config().cloned());
+        self.member_id = None;
+        std::mem::take(&mut self.in_flight)
     }
 
     /// The newest configuration that this node knows.
@@ -156,6 +166,11 @@ impl State {
         self.config().map(|config| config.primary.node)
     }
 
+    /// This node's copy, if it has one.
+    pub fn member_id(&self) -> Option<MemberId> {
+        self.member_id
+    }
+
     pub fn knows_no_primary(&self) -> bool {
         self.config().is_none()
     }
@@ -166,7 +181,13 @@ impl State {
         member.is_some_and(Member::serves_writes)
     }
 
-    fn role(&self) -> Role {
+    /// Whether this node is primary and may serve reads, if it holds the lease.
+    pub fn is_serving(&self) -> bool {
+        let member = self.member.as_ref().filter(|_| !self.is_closed);
+        member.is_some_and(|member| member.serves_reads_until().is_some())
+    }
+
+    pub fn role(&self) -> Role {
         let (config, id) = match (self.config(), self.member_id) {
             (None, _) => return Role::Unknown,
             (Some(_), None) => return Role::Absent,
@@ -209,7 +230,10 @@ impl State {
     }
 
     /// Takes a configuration if it is newer.
-    pub fn see(&mut self, config: Config) {
+    pub fn see(&mut self, now: LocalTime, config: Config) {
+        if let Some(member) = &mut self.member {
+            return member.handle_config(now, config);
+        }
         let known = self.seen.as_ref().map(|seen| seen.epoch);
         if config.is_valid() && known < Some(config.epoch) {
             self.seen = Some(config);
@@ -247,13 +271,13 @@ impl State {
     }
 
     /// A write of a host of this node has ended after its command was executed. If it failed, each
-    /// command that may have caused it fails.
-    pub fn finish(&mut self, id: u64, result: Result<(), Status>) {
+    /// command that may have caused it fails: those at that time that concern its blocks.
+    pub fn finish(&mut self, id: u64, written: Extent, result: Result<(), Status>) {
         self.outstanding.remove(&id);
         self.has_news = true;
         if let Err(status) = result {
             for lease in self.leases.values_mut() {
-                lease.fail_if_covers(id, status);
+                lease.fail_if_covers(id, written, status);
             }
         }
     }
@@ -308,16 +332,20 @@ impl ReplicatedVolume {
     fn finish_write(&self, state: &mut State, request: HostRequest, reply: HostReply) {
         // Writes are committed in their order, so it stands first.
         let place = state.in_flight.iter().position(|w| w.id == request.0);
-        let Some(write) = place.and_then(|place| state.in_flight.remove(place)) else {
-            return;
-        };
-        self.stripes.end(write.range);
+        if let Some(write) = place.and_then(|place| state.in_flight.remove(place)) {
+            self.end_write(state, write, reply);
+        }
+    }
+
+    /// Tells who waits for a write what has become of it.
+    pub(super) fn end_write(&self, state: &mut State, write: LocalWrite, reply: HostReply) {
+        self.stripes.end(self.byte_range(write.extent));
         let (code, result) = match reply {
             HostReply::Written => (AnswerCode::Done, Ok(())),
             HostReply::Deposed => (AnswerCode::Unknown, Err(Status::Busy)),
         };
         match write.origin {
-            Origin::Host(id) => state.finish(id, result),
+            Origin::Host(id) => state.finish(id, write.extent, result),
             Origin::Node { node, command } => self.answer(node, command, code, None),
             Origin::Nobody => {}
         }

@@ -230,6 +230,30 @@ impl Cluster {
         panic!("no node serves the volume with {copies} copies");
     }
 
+    /// The node that serves the volume instead of `former`.
+    pub fn await_another_primary(&self, former: usize) -> usize {
+        let since = Instant::now();
+        loop {
+            let primary = self.await_primary(self.machines.len());
+            if primary != former {
+                return primary;
+            }
+            assert!(since.elapsed() < PATIENCE, "{former} stays primary");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// These nodes are not to be primaries.
+    pub fn drain(&self, places: &[usize]) {
+        for node in self
+            .machines
+            .iter()
+            .filter_map(|machine| machine.node.as_ref())
+        {
+            node.set_drained(places.iter().map(|place| *place as u32).collect());
+        }
+    }
+
     pub fn await_copies(&self, place: usize, copies: usize) {
         self.await_status(place, |status| {
             status.role == Role::Primary && status.is_serving && status.in_sync.len() == copies

@@ -47,6 +47,8 @@ impl Model {
             if host.write(lba, &data, PATIENCE).is_ok() {
                 block.acknowledged = block.tried;
                 progress.writes.fetch_add(1, Ordering::SeqCst);
+            } else {
+                progress.failures.fetch_add(1, Ordering::SeqCst);
             }
         }
     }
@@ -93,6 +95,8 @@ struct Progress {
     is_over: AtomicBool,
     /// How many were acknowledged.
     writes: AtomicU64,
+    /// How many writes have failed.
+    failures: AtomicU64,
 }
 
 /// A host on a thread of its own.
@@ -122,6 +126,11 @@ impl Load {
             assert!(since.elapsed() < PATIENCE, "no progress");
             sleep(Duration::from_millis(5));
         }
+    }
+
+    /// How many writes have failed until now.
+    pub fn failures(&self) -> u64 {
+        self.progress.failures.load(Ordering::SeqCst)
     }
 
     pub fn stop(self) -> Model {

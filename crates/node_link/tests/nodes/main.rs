@@ -160,6 +160,36 @@ fn a_killed_primary_is_replaced_under_writes_through_another_node() {
 }
 
 #[test]
+fn the_primary_moves_from_drained_nodes_under_load_without_an_error() {
+    let cluster = Cluster::start();
+    cluster.await_copies(0, 3);
+    let mut model = Model::new();
+    for place in 0..3 {
+        let load = Load::start(model, cluster.host(place), place as u64);
+        for _ in 0..5 {
+            load.work();
+            let former = cluster.await_primary(3);
+            let begin = Instant::now();
+            cluster.drain(&[former]);
+            let primary = cluster.await_another_primary(former);
+            println!("moved from {former} to {primary} in {:?}", begin.elapsed());
+            load.work();
+            cluster.drain(&[]);
+        }
+        assert_eq!(load.failures(), 0);
+        model = load.stop();
+        for reader in 0..3 {
+            model.check_all(&mut cluster.host(reader));
+        }
+    }
+    // Nodes that are all drained serve on.
+    cluster.drain(&[0, 1, 2]);
+    let primary = cluster.await_primary(3);
+    sleep(REPLACED);
+    assert_eq!(cluster.await_primary(3), primary);
+}
+
+#[test]
 fn a_primary_that_is_cut_off_neither_writes_nor_serves_stale_reads() {
     let cluster = Cluster::start();
     cluster.await_copies(0, 3);

@@ -6,7 +6,10 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use cluster::{EtcdUrl, EtcdUrlFault, Name, NameFault, PORT_DEFAULT};
 
+use control::RepairAfter;
+
 use super::examples;
+use super::values::parse_period;
 
 #[derive(Debug, Args)]
 pub(crate) struct ClusterArgs {
@@ -52,6 +55,9 @@ pub(crate) enum ClusterVerb {
     /// Make this machine leave its cluster, which ends with its last node
     #[command(after_help = examples::CLUSTER_LEAVE)]
     Leave(ClusterLeaveArgs),
+    /// Change the cluster
+    #[command(after_help = examples::CLUSTER_SET)]
+    Set(ClusterSetArgs),
     /// Show the cluster that this machine belongs to
     #[command(visible_alias = "ls", after_help = examples::CLUSTER_LIST)]
     List,
@@ -96,6 +102,14 @@ pub(crate) struct ClusterLeaveArgs {
     pub(crate) force: bool,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct ClusterSetArgs {
+    /// After which time without a node its copies of volumes are made on other nodes, or `never`
+    /// [at first: 10m]
+    #[arg(long, value_name = "TIME", required = true, value_parser = parse_repair_after)]
+    pub(crate) repair_after: RepairAfter,
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum NodeVerb {
     /// List the nodes of the cluster, and which of them are up
@@ -104,6 +118,25 @@ pub(crate) enum NodeVerb {
     /// Show a node
     #[command(after_help = examples::NODE_SHOW)]
     Show(NodeArgs),
+    /// Move primaries and copies of volumes away from a node, and place none there; afterwards its
+    /// daemon can be stopped
+    #[command(after_help = examples::NODE_DRAIN)]
+    Drain(NodeDrainArgs),
+    /// Let a drained node hold primaries and copies again
+    #[command(after_help = examples::NODE_UNDRAIN)]
+    Undrain(NodeArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct NodeDrainArgs {
+    /// Its name
+    pub(crate) name: String,
+    /// Drain it although some of its copies fit on no other node: they stay
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Do not wait until all have moved away; `node show` tells how far that is
+    #[arg(long)]
+    pub(crate) no_wait: bool,
 }
 
 #[derive(Debug, Args)]
@@ -125,6 +158,22 @@ fn parse_address(text: &str) -> Result<SocketAddr, NodeAddressFault> {
         Ok(ip) => Ok(SocketAddr::new(ip, PORT_DEFAULT)),
         Err(_) => Err(NodeAddressFault),
     })
+}
+
+/// Why a text is no time after which copies are made elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("write a time of at least 1 s, such as 10m, or never")]
+struct RepairAfterFault;
+
+fn parse_repair_after(text: &str) -> Result<RepairAfter, RepairAfterFault> {
+    if text == "never" {
+        return Ok(RepairAfter(0));
+    }
+    let period = parse_period(text).map_err(|_| RepairAfterFault)?;
+    match period.0.as_secs() {
+        0 => Err(RepairAfterFault),
+        seconds => Ok(RepairAfter(seconds)),
+    }
 }
 
 fn parse_name(text: &str) -> Result<Name, NameFault> {

@@ -69,6 +69,13 @@ Examples:
   This machine lends the cluster no memory any more:
     ramport cluster leave --force";
 
+pub(crate) const CLUSTER_SET: &str = "\
+Examples:
+  Machines that are away for less than an hour find their copies again:
+    ramport cluster set --repair-after 1h
+  Copies are made elsewhere only when a node is drained:
+    ramport cluster set --repair-after never";
+
 pub(crate) const CLUSTER_LIST: &str = "\
 Examples:
   For people, and for scripts:
@@ -79,13 +86,29 @@ pub(crate) const NODE: &str = "\
 Examples:
   Which nodes are up; then one of them:
     ramport node ls
-    ramport node show n1";
+    ramport node show n1
+  Before a machine is stopped, and when it is back:
+    ramport node drain n1
+    ramport node undrain n1";
 
 pub(crate) const NODE_LIST: &str = "\
 Examples:
   As a table, and for scripts:
     ramport node ls
     ramport node ls --json";
+
+pub(crate) const NODE_DRAIN: &str = "\
+Examples:
+  Before the machine is stopped:
+    ramport node drain n1
+  Without waiting; then how far that is:
+    ramport node drain n1 --no-wait
+    ramport node show n1";
+
+pub(crate) const NODE_UNDRAIN: &str = "\
+Examples:
+  When the machine is back:
+    ramport node undrain n1";
 
 pub(crate) const NODE_SHOW: &str = "\
 Examples:

@@ -1,18 +1,23 @@
 //! `ramport cluster` and `ramport node`.
 
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
 use control::{
-    ClusterView, ExternalEtcd, JoinCluster, NewCluster, NodeRole, NodeState, NodeView, PemIdentity,
-    path_part,
+    ClusterPatch, ClusterView, ExternalEtcd, JoinCluster, NewCluster, NodeRole, NodeState,
+    NodeView, PemIdentity, Period, path_part,
 };
 
 use super::{Daemon, query};
-use crate::cli::{ClusterCreateArgs, ClusterVerb, NodeVerb};
+use crate::cli::{ClusterCreateArgs, ClusterVerb, NodeDrainArgs, NodeVerb};
 use crate::failure::Failure;
 use crate::mistake::Mistake;
 use crate::output::{self, TextRole, paint};
 use crate::units::bytes;
+
+/// Between two looks at a node that is drained.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 pub(super) fn run(daemon: &Daemon, verb: &ClusterVerb) -> Result<(), Failure> {
     match verb {
@@ -29,6 +34,11 @@ pub(super) fn run(daemon: &Daemon, verb: &ClusterVerb) -> Result<(), Failure> {
             daemon.client.delete(&path)?;
             daemon.say("this machine has left its cluster")
         }
+        ClusterVerb::Set(args) => {
+            let repair_after_s = args.repair_after;
+            let patch = ClusterPatch { repair_after_s };
+            show(daemon, &daemon.client.patch("/v1/cluster", &patch)?)
+        }
         ClusterVerb::List => show(daemon, &daemon.client.get("/v1/cluster")?),
     }
 }
@@ -42,10 +52,41 @@ pub(super) fn run_node(daemon: &Daemon, verb: &NodeVerb) -> Result<(), Failure> 
             }
             table(&nodes)
         }
-        NodeVerb::Show(args) => {
-            let path = format!("/v1/nodes/{}", path_part(&args.name));
-            show_node(daemon, &daemon.client.get(&path)?)
+        NodeVerb::Show(args) => show_node(daemon, &node(daemon, &args.name)?),
+        NodeVerb::Drain(args) => drain(daemon, args),
+        NodeVerb::Undrain(args) => {
+            let path = format!("/v1/nodes/{}/drain", path_part(&args.name));
+            daemon.client.delete(&path)?;
+            let name = &args.name;
+            daemon.say(format!("node {name} may hold primaries and copies again"))
         }
+    }
+}
+
+fn node(daemon: &Daemon, name: &str) -> Result<NodeView, Failure> {
+    let path = format!("/v1/nodes/{}", path_part(name));
+    Ok(daemon.client.get(&path)?)
+}
+
+/// Drains a node, and waits until all that can has moved away.
+fn drain(daemon: &Daemon, args: &NodeDrainArgs) -> Result<(), Failure> {
+    let name = &args.name;
+    let path = format!("/v1/nodes/{}/drain{}", path_part(name), query(args.force));
+    let mut node: NodeView = daemon.client.post(&path, &())?;
+    let mut shown = None;
+    loop {
+        let Some(drain) = node.drain.filter(|drain| drain.moving > 0 && !args.no_wait) else {
+            return show_node(daemon, &node);
+        };
+        if !daemon.is_json() && shown.replace(drain.moving) != Some(drain.moving) {
+            let copies = node.copies;
+            output::line(format!(
+                "{} volumes still move away from node {name}; it holds {copies} copies",
+                drain.moving
+            ))?;
+        }
+        thread::sleep(LOOK_AGAIN);
+        node = self::node(daemon, name)?;
     }
 }
 
@@ -96,6 +137,7 @@ fn show(daemon: &Daemon, cluster: &ClusterView) -> Result<(), Failure> {
         ("id", cluster.id.clone()),
         ("this node", cluster.this_node.clone()),
         ("nodes", up),
+        ("copies are made elsewhere", repair_after(cluster)),
         ("memory of all nodes", bytes(cluster.memory_bytes)),
         (
             "after the largest node is lost",
@@ -118,6 +160,16 @@ fn show(daemon: &Daemon, cluster: &ClusterView) -> Result<(), Failure> {
     table(&cluster.nodes)
 }
 
+fn repair_after(cluster: &ClusterView) -> String {
+    match cluster.repair_after_s {
+        0 => "when a node is drained".to_owned(),
+        seconds => {
+            let after = Period(Duration::from_secs(seconds));
+            format!("when a node is drained, or away for {after}")
+        }
+    }
+}
+
 fn table(nodes: &[NodeView]) -> Result<(), Failure> {
     let rows = nodes.iter().map(|node| {
         vec![
@@ -126,19 +178,31 @@ fn table(nodes: &[NodeView]) -> Result<(), Failure> {
             role(node).to_owned(),
             node.zone.clone(),
             bytes(node.memory_bytes),
+            node.copies.to_string(),
+            node.primaries.to_string(),
             etcd(node).to_owned(),
             state(node),
         ]
     });
-    let head = ["NODE", "ADDRESS", "ROLE", "ZONE", "MEMORY", "ETCD", "STATE"];
-    output::table(&head, &["MEMORY"], rows)
+    let head = [
+        "NODE",
+        "ADDRESS",
+        "ROLE",
+        "ZONE",
+        "MEMORY",
+        "COPIES",
+        "PRIMARIES",
+        "ETCD",
+        "STATE",
+    ];
+    output::table(&head, &["MEMORY", "COPIES", "PRIMARIES"], rows)
 }
 
 fn show_node(daemon: &Daemon, node: &NodeView) -> Result<(), Failure> {
     if daemon.is_json() {
         return output::json(node);
     }
-    output::fields(&[
+    let mut fields = vec![
         ("node", paint(TextRole::Name, &node.name)),
         ("number", node.number.to_string()),
         ("address", node.address.clone()),
@@ -146,8 +210,15 @@ fn show_node(daemon: &Daemon, node: &NodeView) -> Result<(), Failure> {
         ("zone", node.zone.clone()),
         ("memory", bytes(node.memory_bytes)),
         ("runs etcd", etcd(node).to_owned()),
+        ("copies", node.copies.to_string()),
+        ("primaries", node.primaries.to_string()),
         ("state", state(node)),
-    ])
+    ];
+    if let Some(drain) = node.drain {
+        fields.push(("volumes that still move away", drain.moving.to_string()));
+        fields.push(("copies that stay", drain.staying.to_string()));
+    }
+    output::fields(&fields)
 }
 
 fn role(node: &NodeView) -> &'static str {
@@ -162,8 +233,13 @@ fn etcd(node: &NodeView) -> &'static str {
 }
 
 fn state(node: &NodeView) -> String {
-    match node.state {
+    let state = match node.state {
         NodeState::Up => "up".to_owned(),
         NodeState::Down => paint(TextRole::Warning, "down"),
+    };
+    match node.drain {
+        None => state,
+        Some(drain) if drain.moving > 0 => format!("{state}, draining"),
+        Some(_) => format!("{state}, drained"),
     }
 }

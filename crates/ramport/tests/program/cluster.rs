@@ -1,9 +1,10 @@
 //! Clusters from the command line: real daemons, real etcd.
 
 use std::fs;
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -59,6 +60,13 @@ impl Machine {
         if let Ok(pid) = pid {
             let _ = Command::new("kill").args(["-KILL", pid.trim()]).status();
         }
+    }
+
+    /// Kills the daemon alone.
+    fn kill_daemon(&self) {
+        let pid = self.daemon.child.id().to_string();
+        let killed = Command::new("kill").args(["-KILL", &pid]).status();
+        assert!(killed.is_ok_and(|status| status.success()));
     }
 
     /// Makes a cluster of all machines.
@@ -324,11 +332,6 @@ fn a_replicated_volume_outlives_each_of_its_nodes_in_turn() {
         machine.offer();
     }
     refuse_volumes(&machines[1]);
-    let place = |name: &Value| match name.as_str() {
-        Some("n1") => 0,
-        Some("n2") => 1,
-        _ => 2,
-    };
     let copies = &shown["replication"]["copies"];
     let (first, second) = (place(&copies[0]["node"]), place(&copies[1]["node"]));
     let primary = place(&shown["replication"]["primary"]);
@@ -363,6 +366,226 @@ fn a_replicated_volume_outlives_each_of_its_nodes_in_turn() {
     for machine in &machines {
         machine.wait_for_volume(Value::is_null);
     }
+}
+
+impl Machine {
+    /// Writes and checks through this machine again and again, and reads, until `work` is done.
+    /// Returns the longest time that a read took.
+    fn verify_during(&self, work: impl FnOnce()) -> Duration {
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let verified = scope.spawn(|| {
+                while !is_over.load(Ordering::SeqCst) {
+                    self.verify("write");
+                }
+            });
+            let timed = scope.spawn(|| {
+                let mut longest = Duration::ZERO;
+                while !is_over.load(Ordering::SeqCst) {
+                    longest = longest.max(self.read_and_time());
+                }
+                longest
+            });
+            // Some of it is in flight.
+            thread::sleep(Duration::from_millis(500));
+            let begin = Instant::now();
+            work();
+            println!("done after {:?}", begin.elapsed());
+            is_over.store(true, Ordering::SeqCst);
+            verified
+                .join()
+                .expect("no write fails, and all data are right");
+            timed.join().expect("no read fails")
+        })
+    }
+
+    /// Reads through this machine's portal for a while. Returns the longest time that a read took.
+    fn read_and_time(&self) -> Duration {
+        let portals = self.daemon.json(&["portal", "list"]);
+        let portal = portals[0]["url"].as_str().expect("a portal");
+        let url = format!("{portal}/{TARGET}");
+        let options = ["--bs", "4k", "--iodepth", "1", "--runtime", "2"];
+        let report = self
+            .daemon
+            .json(&[&["bench", &url, "--rw", "randread"], &options[..]].concat());
+        assert_eq!(report["errors"], 0, "{report}");
+        let longest_us = report["read"]["latency_us"]["max"].as_f64();
+        Duration::from_secs_f64(longest_us.expect("a latency") / 1e6)
+    }
+
+    /// The node that serves volume v1, and the other one with a copy.
+    fn roles(&self) -> (usize, usize) {
+        let shown = self.wait_for_copies(2);
+        let replication = &shown["replication"];
+        let nodes = replication["copies"].as_array().expect("copies");
+        let nodes = nodes.iter().map(|copy| place(&copy["node"]));
+        let primary = place(&replication["primary"]);
+        let others: Vec<_> = nodes.filter(|node| *node != primary).collect();
+        (primary, others[0])
+    }
+
+    /// Waits until volume v1 has its copies, all in sync, on these machines alone.
+    fn wait_for_places(&self, wanted: &[usize]) {
+        self.wait_for_volume(|shown| {
+            let replication = &shown["replication"];
+            let copies = replication["copies"]
+                .as_array()
+                .cloned()
+                .unwrap_or_default();
+            let mut places: Vec<_> = copies.iter().map(|copy| place(&copy["node"])).collect();
+            places.sort_unstable();
+            places == wanted && replication["in_sync"] == wanted.len()
+        });
+    }
+}
+
+/// Which machine a node is.
+fn place(name: &Value) -> usize {
+    let number = name.as_str().and_then(|name| name.strip_prefix('n'));
+    let number: Option<usize> = number.and_then(|number| number.parse().ok());
+    number.expect("a node's name") - 1
+}
+
+/// The numbers in ascending order.
+fn sorted(mut places: [usize; 2]) -> [usize; 2] {
+    places.sort_unstable();
+    places
+}
+
+#[test]
+fn a_drained_node_moves_its_primary_and_copies_under_verified_load_and_can_be_stopped() {
+    if Command::new("etcd").arg("--version").output().is_err() {
+        return block::testing::skip("etcd is not installed (Debian: etcd-server)");
+    }
+    let folder = Folder::new();
+    let mut machines = Machine::start(&folder, 3);
+    Machine::make_cluster(&machines);
+    let create = ["volume", "create", "v1", "--size", "16M", "--copies", "2"];
+    machines[0].daemon.ok(&create);
+    for machine in &machines {
+        machine.wait_for_copies(2);
+        machine.offer();
+    }
+    let told = machines[0].daemon.mistake(&["node", "drain", "n4"]);
+    assert!(told.contains("ramport node ls"), "{told}");
+
+    // Hosts use the portal of the node that is drained, then that of another one.
+    for uses_drained in [true, false] {
+        let (primary, secondary) = machines[0].roles();
+        let other = 3 - primary - secondary;
+        let name = format!("n{}", primary + 1);
+        let host = if uses_drained { primary } else { secondary };
+        let longest = machines[host].verify_during(|| {
+            let drained = machines[other].daemon.ok(&["node", "drain", &name]);
+            assert!(drained.contains("up, drained"), "{drained}");
+        });
+        println!("the longest read while {name} was drained: {longest:?}");
+        assert!(longest < Duration::from_secs(2), "{longest:?}");
+        let shown = machines[secondary].daemon.json(&["node", "show", &name]);
+        assert_eq!(
+            (&shown["copies"], &shown["primaries"]),
+            (&0.into(), &0.into())
+        );
+        machines[other].wait_for_places(&sorted([secondary, other]));
+        let longest = machines[secondary].verify_during(|| machines[primary].kill_daemon());
+        machines[primary].kill();
+        assert!(
+            longest < Duration::from_secs(2),
+            "no read waits: {longest:?}"
+        );
+        machines[other].verify("read");
+        machines[primary].daemon.restart();
+        machines[other].wait_for(&name, "up");
+        machines[primary].verify("read");
+
+        let away = (primary, secondary, other);
+        drain_without_room(&machines, away);
+        machines[other].wait_for_places(&sorted([secondary, other]));
+    }
+}
+
+/// The first node is drained and the others hold the copies: that of the second fits nowhere else,
+/// so it stays where it is. Afterwards none of them is drained.
+fn drain_without_room(machines: &[Machine], (first, second, other): (usize, usize, usize)) {
+    let name = |place: usize| format!("n{}", place + 1);
+    let (first_name, second_name) = (name(first), name(second));
+    let other = &machines[other].daemon;
+    let told = other.mistake(&["node", "drain", &second_name]);
+    assert!(told.contains("fit on no other node"), "{told}");
+    machines[first]
+        .daemon
+        .ok(&["node", "drain", &second_name, "--force"]);
+    let shown = other.json(&["node", "show", &second_name]);
+    assert_eq!(
+        (&shown["copies"], &shown["primaries"]),
+        (&1.into(), &0.into())
+    );
+    assert_eq!(shown["drain"]["staying"], 1);
+    for name in [&first_name, &second_name] {
+        other.ok(&["node", "undrain", name]);
+    }
+    let shown = other.json(&["node", "show", &first_name]);
+    assert!(shown["drain"].is_null(), "{shown}");
+}
+
+#[test]
+fn the_copy_of_a_node_that_stays_away_is_made_elsewhere() {
+    if Command::new("etcd").arg("--version").output().is_err() {
+        return block::testing::skip("etcd is not installed (Debian: etcd-server)");
+    }
+    let folder = Folder::new();
+    let mut machines = Machine::start(&folder, 3);
+    Machine::make_cluster(&machines);
+    let told = machines[0]
+        .daemon
+        .mistake(&["cluster", "set", "--repair-after", "5"]);
+    assert!(told.contains("never"), "{told}");
+    let set = ["cluster", "set", "--repair-after", "1s"];
+    let told = machines[1].daemon.ok(&set);
+    assert!(told.contains("away for 1s"), "{told}");
+    let create = ["volume", "create", "v1", "--size", "16M", "--copies", "2"];
+    machines[0].daemon.ok(&create);
+    for machine in &machines {
+        machine.wait_for_copies(2);
+        machine.offer();
+    }
+    let (primary, secondary) = machines[0].roles();
+    let other = 3 - primary - secondary;
+    machines[primary].verify("write");
+    // The one that serves is lost, so the other one makes the copy again.
+    machines[primary].kill();
+    machines[other].wait_for_places(&sorted([secondary, other]));
+    machines[other].verify("read");
+    machines[primary].daemon.restart();
+    machines[primary].wait_for_places(&sorted([secondary, other]));
+    machines[primary].verify("read");
+    machines[secondary].kill();
+    machines[other].wait_for_places(&sorted([primary, other]));
+    machines[primary].verify("read");
+}
+
+#[test]
+fn a_node_whose_port_for_volumes_is_taken_holds_copies_once_it_is_free() {
+    if Command::new("etcd").arg("--version").output().is_err() {
+        return block::testing::skip("etcd is not installed (Debian: etcd-server)");
+    }
+    let folder = Folder::new();
+    let machines = Machine::start(&folder, 1);
+    let (ip, port) = machines[0].address.split_once(':').expect("a port");
+    let port: u16 = port.parse().expect("a number");
+    let taken = TcpListener::bind((ip, port + 3)).expect("a free port");
+    Machine::make_cluster(&machines);
+    let create = ["volume", "create", "v1", "--size", "16M", "--copies", "1"];
+    let refused = machines[0].daemon.run(&create);
+    let told = String::from_utf8_lossy(&refused.stderr);
+    assert!(told.contains("third port"), "{told}");
+    drop(taken);
+    let begin = Instant::now();
+    while !machines[0].daemon.run(&create).status.success() {
+        assert!(begin.elapsed() < LIMIT, "the port is not used");
+        thread::sleep(Duration::from_millis(100));
+    }
+    machines[0].wait_for_copies(1);
 }
 
 #[test]

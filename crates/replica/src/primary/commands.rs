@@ -52,7 +52,7 @@ impl<D: Clone> PrimaryTerm<D> {
         extent: Extent,
         data: &D,
     ) -> Result<(), Refusal> {
-        if !self.is_serving() {
+        if !self.admits_writes() {
             return Err(Refusal::NotReady);
         }
         if self.places(base) == 0 {

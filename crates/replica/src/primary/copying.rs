@@ -15,7 +15,8 @@ use crate::sender::Sender;
 const PIECES_SCANNED_MAX: usize = 4096;
 
 impl<D: Clone> PrimaryTerm<D> {
-    /// When every secondary has reported: opens their streams and lists what may differ.
+    /// When every secondary has reported, and no predecessor serves: opens their streams and lists
+    /// what may differ.
     pub(super) fn plan_rewriting<M: Medium>(
         &mut self,
         base: &Base<M>,
@@ -23,9 +24,11 @@ impl<D: Clone> PrimaryTerm<D> {
         own: &[Extent],
     ) {
         let has_all = self.peers.iter().all(|peer| peer.report.is_some());
-        if !matches!(self.phase, Phase::Reports) || !has_all {
+        let is_due = has_all && self.has_succeeded(&base.settings, now);
+        if !matches!(self.phase, Phase::Reports) || !is_due {
             return;
         }
+        self.predecessor = None;
         let mut extents: Vec<Extent> = Vec::new();
         for peer in &mut self.peers {
             peer.progress_at = now;

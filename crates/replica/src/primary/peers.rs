@@ -34,6 +34,7 @@ impl<D: Clone> PrimaryTerm<D> {
             base.stamps.stamp(write.extent, config.epoch);
         }
         self.open_waiting(base, now);
+        self.end_move();
         self.last_beacon = None;
     }
 
@@ -115,6 +116,7 @@ impl<D: Clone> PrimaryTerm<D> {
         now: LocalTime,
         proposal: Option<&Config>,
     ) {
+        self.expire_move(&base.settings, now);
         for peer in &mut self.peers {
             let owes = match &peer.stream {
                 Some(stream) => !stream.is_empty(),
@@ -160,12 +162,16 @@ impl<D: Clone> PrimaryTerm<D> {
     }
 
     /// The next configuration that this primary wants: without a member that does not answer, with
-    /// one that has returned, or a new epoch for those that wait to return.
+    /// another primary, with a member that has returned, or a new epoch for those that wait to
+    /// return.
     pub fn wanted<M: Medium>(&self, base: &Base<M>, now: LocalTime) -> Option<Config> {
         let config = base.config.as_ref()?;
         let in_sync = || self.peers.iter().filter(|peer| peer.is_in_sync());
         if let Some(peer) = in_sync().find(|peer| peer.is_silent(now, &base.settings)) {
             return Some(config.without(peer.id));
+        }
+        if self.is_moving() {
+            return self.wanted_move(base, config, now);
         }
         let is_ready = |peer: &&Peer<D>| {
             matches!(peer.standing, Standing::Joining)

@@ -25,20 +25,26 @@ pub enum NodeFault {
 }
 
 impl Faults {
-    pub fn new(nodes: usize) -> Self {
+    pub fn new(nodes: usize, are_over: bool) -> Self {
         Self {
             nodes,
             cut_until: vec![vec![Duration::ZERO; nodes]; nodes],
             lossy_until: Duration::ZERO,
             store_away_until: Duration::ZERO,
-            are_over: false,
+            are_over,
         }
     }
 
     /// Nothing fails any more.
     pub fn end(&mut self) {
-        *self = Self::new(self.nodes);
-        self.are_over = true;
+        *self = Self::new(self.nodes, true);
+    }
+
+    /// Nothing reaches `node` any more, from other nodes.
+    pub fn isolate(&mut self, node: u32, until: Duration) {
+        for row in &mut self.cut_until {
+            row[node as usize] = until;
+        }
     }
 
     /// A new fault. Those of a node are for the caller.

@@ -31,6 +31,10 @@ fn run(plan: Plan) {
         println!("run again with {SEED_VARIABLE}={seed}: {plan:?}");
         let report = World::new(seed, plan).run();
         println!("{report:?}");
+        assert!(
+            !plan.is_calm || (report.moves > 5 && report.deposed == 0),
+            "a planned move ends no write: {report:?}"
+        );
         let is_enough = report.reads > 100 && report.writes > 100 && report.configs > 0;
         assert!(
             is_enough || plan.may_lose_all,
@@ -58,6 +62,36 @@ fn the_same_with_five_nodes() {
         nodes: 5,
         ..Plan::default()
     });
+}
+
+#[test]
+fn the_same_with_members_that_are_removed_before_their_leases_end() {
+    run(Plan {
+        answer_timeout_ms: 15,
+        ..Plan::default()
+    });
+}
+
+#[test]
+fn the_same_while_copies_are_made_elsewhere() {
+    for (nodes, copies) in [(3, 1), (4, 2), (5, 3)] {
+        run(Plan {
+            nodes,
+            copies: Some(copies),
+            ..Plan::default()
+        });
+    }
+}
+
+#[test]
+fn planned_moves_end_no_write_of_a_host() {
+    for nodes in [2, 3] {
+        run(Plan {
+            nodes,
+            is_calm: true,
+            ..Plan::default()
+        });
+    }
 }
 
 #[test]

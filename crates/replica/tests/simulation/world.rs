@@ -31,6 +31,13 @@ pub struct Plan {
     pub nodes: u32,
     /// Whether all copies may be lost. Otherwise no node crashes that is the last one in sync.
     pub may_lose_all: bool,
+    /// Whether nothing fails. Then moves of
+    /// the primary end no write of a host.
+    pub is_calm: bool,
+    /// How many nodes have copies, if not all of them: copies are made elsewhere, too.
+    pub copies: Option<usize>,
+    /// How long a member may leave a message unanswered.
+    pub answer_timeout_ms: u64,
 }
 
 impl Default for Plan {
@@ -38,6 +45,9 @@ impl Default for Plan {
         Self {
             nodes: 3,
             may_lose_all: false,
+            is_calm: false,
+            copies: None,
+            answer_timeout_ms: 50,
         }
     }
 }
@@ -51,7 +61,13 @@ pub struct Report {
     pub pauses: u64,
     pub configs: u64,
     pub takeovers: u64,
+    /// The primary has moved, and stayed in sync.
+    pub moves: u64,
+    /// Writes that were in flight when their primary was replaced.
+    pub deposed: u64,
     pub returns: u64,
+    /// Copies that were ended, because others were made elsewhere.
+    pub drops: u64,
     pub is_lost: bool,
 }
 
@@ -65,6 +81,13 @@ enum Event {
     Host(usize),
     Restart(u32),
     Fault,
+    Move,
+    /// Copies are added or ended.
+    Place,
+    /// A node, in this life, learns that it has no copy any more.
+    Close(MemberId),
+    /// A node hears of a configuration.
+    See(u32, Config),
 }
 
 pub struct World {
@@ -76,6 +99,10 @@ pub struct World {
     events: BTreeMap<(Duration, u64), Event>,
     nodes: Vec<Node>,
     store: Config,
+    /// The nodes that have copies, as everyone learns in the end.
+    placed: BTreeSet<u32>,
+    /// The copies that have ended, before their nodes know.
+    closing: BTreeSet<MemberId>,
     hosts: Hosts,
     /// Commands that were replied to at once: what becomes of the blocks of a write that failed is
     /// no reply to a host.
@@ -84,7 +111,7 @@ pub struct World {
     report: Report,
 }
 
-fn settings() -> Settings {
+fn settings(plan: Plan) -> Settings {
     let ms = Duration::from_millis;
     Settings {
         blocks: Blocks(46),
@@ -92,7 +119,7 @@ fn settings() -> Settings {
         piece_blocks: Blocks(4),
         lease: ms(40),
         drift_ppm: 50_000,
-        answer_timeout: ms(50),
+        answer_timeout: ms(plan.answer_timeout_ms),
         beacon_interval: ms(8),
         resend_after: ms(5),
         store_timeout: ms(20),
@@ -106,13 +133,17 @@ fn settings() -> Settings {
 impl World {
     pub fn new(seed: u64, plan: Plan) -> Self {
         let mut rng = SmallRng::seed_from_u64(seed);
-        let settings = settings();
+        let settings = settings(plan);
         let mut start = |node| {
             let shown = Duration::from_millis(rng.random_range(0..100_000));
             Node::new(node, &settings, shown)
         };
-        let nodes: Vec<_> = (0..plan.nodes).map(&mut start).collect();
-        let ids: Vec<_> = nodes.iter().map(|node| node.id).collect();
+        let mut nodes: Vec<_> = (0..plan.nodes).map(&mut start).collect();
+        let copies = plan.copies.unwrap_or(nodes.len());
+        for node in &mut nodes[copies..] {
+            node.member = None;
+        }
+        let ids: Vec<_> = nodes[..copies].iter().map(|node| node.id).collect();
         let mut world = Self {
             plan,
             rng,
@@ -123,7 +154,9 @@ impl World {
             store: Config::first(ids[0], &ids).expect("the configuration is valid"),
             hosts: Hosts::new(HOSTS, settings.blocks),
             replied: BTreeSet::new(),
-            faults: Faults::new(ids.len()),
+            closing: BTreeSet::new(),
+            placed: ids.iter().map(|id| id.node).collect(),
+            faults: Faults::new(plan.nodes as usize, plan.is_calm),
             report: Report::default(),
             settings,
         };
@@ -134,6 +167,8 @@ impl World {
             world.schedule(Duration::ZERO, Event::Host(host));
         }
         world.schedule(Duration::from_millis(50), Event::Fault);
+        world.schedule(Duration::from_millis(60), Event::Move);
+        world.schedule(Duration::from_millis(70), Event::Place);
         world
     }
 
@@ -168,8 +203,11 @@ impl World {
             Event::Host(host) => self.let_host_go_on(host),
             Event::Reply(request, reply) => self.hosts.finish(request, reply, self.step),
             Event::Store(from, id, op) => self.execute_in_store(from, id, op),
-            Event::Restart(node) => self.nodes[node as usize].start(&self.settings, self.now),
+            Event::Restart(node) => self.restart(node),
+            Event::Place => self.place(),
+            Event::Close(id) => self.close(id),
             Event::Fault => self.inject(),
+            Event::Move => self.begin_move(),
             event => self.execute_at_node(event),
         }
     }
@@ -177,7 +215,7 @@ impl World {
     /// What happens at a node waits while it is paused.
     fn execute_at_node(&mut self, event: Event) {
         let (node, incarnation) = match &event {
-            Event::Tick(node) | Event::Command(node, _) => (*node, None),
+            Event::Tick(node) | Event::Command(node, _) | Event::See(node, _) => (*node, None),
             Event::Message(message) => (message.to.node, None),
             Event::StoreReply(to, ..) => (to.node, Some(to.incarnation)),
             _ => return,
@@ -194,10 +232,19 @@ impl World {
         let is_same = incarnation.is_none_or(|incarnation| incarnation == place.id.incarnation);
         let now = place.clock.read(self.now);
         let Some(member) = place.member.as_mut().filter(|_| is_same) else {
+            // A node without a copy passes commands on.
+            let primary = self.store.primary.node;
+            match event {
+                Event::Command(_, command) if !self.placed.contains(&node) => {
+                    self.reply(command.request, Reply::Failed(Some(primary)));
+                }
+                _ => {}
+            }
             return;
         };
         match event {
             Event::Message(message) => member.handle_message(now, message),
+            Event::See(_, config) => member.handle_config(now, config),
             Event::StoreReply(_, id, config) => member.handle_store_reply(now, id, config),
             Event::Command(_, command) => {
                 if let Some(reply) = place.execute(now, &command) {
@@ -232,7 +279,10 @@ impl World {
                 Output::Reply(request, reply) => {
                     let reply = match reply {
                         HostReply::Written => Reply::Written,
-                        HostReply::Deposed => Reply::Failed(None),
+                        HostReply::Deposed => {
+                            self.report.deposed += 1;
+                            Reply::Failed(None)
+                        }
                     };
                     if !self.replied.remove(&request) {
                         self.reply(request, reply);
@@ -263,9 +313,17 @@ impl World {
                 "{next:?} drops the last copy"
             );
             self.report.configs += 1;
-            self.report.takeovers += u64::from(next.primary != self.store.primary);
+            let has_other = next.primary != self.store.primary;
+            let is_move = has_other && next.has(self.store.primary);
+            self.report.moves += u64::from(is_move);
+            self.report.takeovers += u64::from(has_other && !is_move);
             self.report.returns += u64::from(next.in_sync.len() > self.store.in_sync.len());
-            self.store = next;
+            self.set_store(next);
+            if is_move && !self.plan.is_calm && self.rng.random_bool(0.3) {
+                // The former primary does not hear of it while its lease lasts.
+                let until = self.now + Duration::from_millis(self.rng.random_range(10..100));
+                return self.faults.isolate(from.node, until);
+            }
         }
         if let Some(at) = self.faults.store_arrival(&mut self.rng, self.now) {
             let current = self.store.clone();
@@ -273,11 +331,84 @@ impl World {
         }
     }
 
+    /// Some nodes watch the store.
+    fn set_store(&mut self, next: Config) {
+        for node in 0..self.plan.nodes {
+            if self.rng.random_bool(0.3)
+                && let Some(at) = self.faults.store_arrival(&mut self.rng, self.now)
+            {
+                self.schedule(at, Event::See(node, next.clone()));
+            }
+        }
+        self.store = next;
+    }
+
+    /// A node that has crashed, or that gets a copy, starts, unless its copy was ended meanwhile.
+    fn restart(&mut self, node: u32) {
+        let place = &mut self.nodes[node as usize];
+        if place.member.is_none() && self.placed.contains(&node) {
+            place.start(&self.settings, self.now);
+        }
+    }
+
+    /// A node ends its copy, except if it serves. It may have got another one meanwhile.
+    fn close(&mut self, id: MemberId) {
+        let node = &mut self.nodes[id.node as usize];
+        let member = node.member.as_ref().filter(|_| node.id == id);
+        let config = member.and_then(|member| member.config());
+        if config.is_some_and(|config| config.primary == id) {
+            let again = self.now + Duration::from_millis(20);
+            return self.schedule(again, Event::Close(id));
+        }
+        node.member.take_if(|_| node.id == id);
+        self.closing.remove(&id);
+        self.restart(id.node);
+    }
+
+    /// Makes a copy elsewhere: a node gets one, or one more than there are to be ends, as the
+    /// primary would decide it.
+    fn place(&mut self) {
+        let Some(copies) = self.plan.copies.filter(|_| self.now <= FAULTS_END) else {
+            return;
+        };
+        let next = self.now + Duration::from_millis(self.rng.random_range(5..80));
+        self.schedule(next, Event::Place);
+        let later = self.now + Duration::from_millis(self.rng.random_range(0..40));
+        let node = self.rng.random_range(0..self.plan.nodes);
+        let primary = self.store.primary;
+        let place = &self.nodes[primary.node as usize];
+        let is_ending = self.closing.contains(&primary);
+        if place.id != primary || place.member.is_none() || is_ending {
+            return;
+        }
+        if !self.placed.contains(&node) && self.placed.len() <= copies {
+            self.placed.insert(node);
+            return self.schedule(later, Event::Restart(node));
+        }
+        let is_left = |id: &&MemberId| id.node != node && self.placed.contains(&id.node);
+        let left = self.store.in_sync.iter().filter(is_left).count();
+        if self.placed.contains(&node) && node != primary.node && left >= copies {
+            self.placed.remove(&node);
+            self.report.drops += 1;
+            let id = self.nodes[node as usize].id;
+            self.closing.insert(id);
+            self.schedule(later, Event::Close(id));
+            if let Some(next) = self.store.without_node(node) {
+                self.set_store(next);
+            }
+        }
+    }
+
     /// Whether a member of `next` runs. A primary that has crashed after it asked to remove the
     /// only other copy would lose all, which is for the plans that allow it.
     fn keeps_a_copy(&self, next: &Config) -> bool {
-        let is_live = |node: &Node| node.member.is_some() && next.has(node.id);
+        let is_live = |node: &Node| self.is_staying(node) && next.has(node.id);
         self.plan.may_lose_all || self.nodes.iter().any(is_live)
+    }
+
+    /// Whether a node has a copy that is not about to end.
+    fn is_staying(&self, node: &Node) -> bool {
+        node.member.is_some() && !self.closing.contains(&node.id)
     }
 
     fn let_host_go_on(&mut self, host: usize) {
@@ -294,8 +425,30 @@ impl World {
         }
     }
 
-    fn inject(&mut self) {
+    /// Asks the primary, or who believes to be it, to move to any member that could replace it.
+    fn begin_move(&mut self) {
         if self.now > FAULTS_END {
+            return;
+        }
+        let next = self.now + Duration::from_millis(self.rng.random_range(5..120));
+        self.schedule(next, Event::Move);
+        let index = self.rng.random_range(0..self.nodes.len());
+        let place = &mut self.nodes[index];
+        let now = place.clock.read(self.now);
+        let is_paused = place.paused_until > self.now;
+        let Some(member) = place.member.as_mut().filter(|_| !is_paused) else {
+            return;
+        };
+        let successors = member.successors(now);
+        if !successors.is_empty() {
+            let to = successors[self.rng.random_range(0..successors.len())];
+            member.begin_move(now, to);
+            self.carry_out(index as u32);
+        }
+    }
+
+    fn inject(&mut self) {
+        if self.now > FAULTS_END || self.plan.is_calm {
             self.faults.end();
             for node in &mut self.nodes {
                 node.paused_until = Duration::ZERO;
@@ -326,7 +479,7 @@ impl World {
     fn crash(&mut self, index: usize) {
         let id = self.nodes[index].id;
         let mut others = self.nodes.iter().filter(|node| node.id != id);
-        let has_other = others.any(|node| node.member.is_some() && self.store.has(node.id));
+        let has_other = others.any(|node| self.is_staying(node) && self.store.has(node.id));
         if self.nodes[index].member.is_none() || !(has_other || self.plan.may_lose_all) {
             return;
         }
@@ -347,7 +500,7 @@ impl World {
             self.report.is_lost = true;
             return;
         }
-        assert_eq!(in_sync.len(), self.nodes.len(), "{:?}", self.store);
+        assert_eq!(in_sync.len(), self.placed.len(), "{:?}", self.store);
         let disks = || in_sync.iter().filter_map(|node| node.member.as_ref());
         let disks: Vec<_> = disks().map(|member| &member.medium().blocks).collect();
         let are_equal = disks.windows(2).all(|pair| pair[0] == pair[1]);

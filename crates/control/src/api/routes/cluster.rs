@@ -11,7 +11,8 @@ use server::ErrorKind;
 use super::super::answer::{ApiError, ErrorBody, call, read};
 use super::{Answer, Created, Done, ForceQuery};
 use crate::cluster::{
-    ClusterControl, ClusterFault, ClusterView, JoinCluster, NewCluster, NodeView, WatchView,
+    ClusterControl, ClusterFault, ClusterPatch, ClusterView, JoinCluster, NewCluster, NodeView,
+    WatchView,
 };
 use crate::engine::Engine;
 
@@ -23,6 +24,13 @@ impl Cluster {
     pub(super) fn control(&self) -> Result<&dyn ClusterControl, ApiError> {
         let control = self.0.as_deref();
         control.ok_or_else(|| ClusterFault::not_enabled().into())
+    }
+
+    /// One node.
+    fn node(&self, name: &str) -> Result<NodeView, ApiError> {
+        let nodes = self.control()?.show()?.nodes;
+        let node = nodes.into_iter().find(|node| node.name == name);
+        node.ok_or_else(|| ClusterFault::no_node(name).into())
     }
 }
 
@@ -75,6 +83,50 @@ pub(super) async fn leave_cluster(
     .await
 }
 
+/// Change the cluster
+#[utoipa::path(patch, path = "/v1/cluster", request_body = ClusterPatch, responses((status = 200, body = ClusterView), (status = 400, description = "What was sent is wrong", body = ErrorBody), (status = 404, description = "This machine belongs to no cluster", body = ErrorBody), (status = 409, description = "The daemon takes part in no cluster, or the cluster was changed meanwhile", body = ErrorBody), (status = 503, description = "etcd does not answer", body = ErrorBody)))]
+pub(super) async fn change_cluster(
+    State(engine): State<Engine>,
+    Extension(cluster): Extension<Cluster>,
+    body: Bytes,
+) -> Answer<ClusterView> {
+    let patch: ClusterPatch = read(&body)?;
+    call(engine, move |_| {
+        let control = cluster.control()?;
+        Ok(Json(control.set_repair_after(patch.repair_after_s)?))
+    })
+    .await
+}
+
+/// Move primaries and copies away from a node
+#[utoipa::path(post, path = "/v1/nodes/{name}/drain", params(("name" = String, Path, description = "Its name"), ForceQuery), responses((status = 200, description = "They move away from now on; `drain` says how far that is", body = NodeView), (status = 404, description = "There is no such thing", body = ErrorBody), (status = 409, description = "It needs force, or the daemon takes part in no cluster", body = ErrorBody), (status = 503, description = "etcd does not answer", body = ErrorBody)))]
+pub(super) async fn drain_node(
+    State(engine): State<Engine>,
+    Extension(cluster): Extension<Cluster>,
+    Path(name): Path<String>,
+    Query(query): Query<ForceQuery>,
+) -> Answer<NodeView> {
+    call(engine, move |_| {
+        cluster.control()?.drain(name.clone(), query.force())?;
+        Ok(Json(cluster.node(&name)?))
+    })
+    .await
+}
+
+/// Let a node hold primaries and copies again
+#[utoipa::path(delete, path = "/v1/nodes/{name}/drain", params(("name" = String, Path, description = "Its name")), responses((status = 204, description = "It may hold them"), (status = 404, description = "There is no such thing", body = ErrorBody), (status = 409, description = "The daemon takes part in no cluster", body = ErrorBody), (status = 503, description = "etcd does not answer", body = ErrorBody)))]
+pub(super) async fn undrain_node(
+    State(engine): State<Engine>,
+    Extension(cluster): Extension<Cluster>,
+    Path(name): Path<String>,
+) -> Done {
+    call(engine, move |_| {
+        cluster.control()?.undrain(name)?;
+        Ok(StatusCode::NO_CONTENT)
+    })
+    .await
+}
+
 /// Every node of the cluster
 #[utoipa::path(get, path = "/v1/nodes", responses((status = 200, body = Vec<NodeView>), (status = 404, description = "This machine belongs to no cluster", body = ErrorBody), (status = 409, description = "The daemon takes part in no cluster", body = ErrorBody), (status = 503, description = "etcd does not answer", body = ErrorBody)))]
 pub(super) async fn list_nodes(
@@ -91,13 +143,7 @@ pub(super) async fn get_node(
     Extension(cluster): Extension<Cluster>,
     Path(name): Path<String>,
 ) -> Answer<NodeView> {
-    call(engine, move |_| {
-        let nodes = cluster.control()?.show()?.nodes;
-        let node = nodes.into_iter().find(|node| node.name == name);
-        let node = node.ok_or_else(|| ApiError::from(ClusterFault::no_node(&name)))?;
-        Ok(Json(node))
-    })
-    .await
+    call(engine, move |_| Ok(Json(cluster.node(&name)?))).await
 }
 
 /// What each node of the cluster has done since it started, or this machine alone if it belongs to

@@ -100,9 +100,8 @@ fn first_byte(engine: &Engine, folder: &Folder) -> u8 {
     let saved = engine.save_volume(&name(), Some(&shown), Force::Yes);
     saved.expect("saved");
     let mut first = 0;
-    let image = image::Image::open(fs::File::open(file).expect("there"), |_| {
-        Ok::<(), volume::ImageError>(())
-    });
+    let bytes = fs::read(file).expect("there");
+    let image = image::Image::open(&bytes[..], |_| Ok::<(), volume::ImageError>(()));
     let read = image.expect("whole").read(&mut |chunk| {
         if chunk.range.offset == 0 {
             first = chunk.bytes.expect("whole")[0];

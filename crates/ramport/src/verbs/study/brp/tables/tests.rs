@@ -11,10 +11,12 @@ struct Cli {
 
 fn args(line: &str) -> StudyBrpArgs {
     let words = std::iter::once("study").chain(line.split(' '));
-    let StudyVerb::Brp(args) = <Cli as clap::Parser>::try_parse_from(words)
-        .expect("valid")
-        .verb;
-    args
+    match <Cli as clap::Parser>::try_parse_from(words) {
+        Ok(Cli {
+            verb: StudyVerb::Brp(args),
+        }) => args,
+        _ => panic!("{line} is not valid"),
+    }
 }
 
 /// A series whose figures were made up: those of way `n` are `by_way[n]`, one more and one less.
