@@ -1,3 +1,3 @@
 # shellcheck shell=bash
 ramport serve
-ramport fleet create --clients 2 --size 16M
+ramport fleet create --clients 2 --size 16M --allow-any-host

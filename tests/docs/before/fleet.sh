@@ -1,2 +1,2 @@
 # shellcheck shell=bash
-ramport serve --nvme-tcp 192.0.2.1
+ramport serve --nvme-tcp 127.0.0.1

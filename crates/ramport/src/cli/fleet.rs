@@ -44,6 +44,10 @@ pub(crate) struct FleetCreateArgs {
     /// Keep each volume in the memory of this many nodes of the cluster, 1 to 3
     #[arg(long, value_name = "N")]
     pub(crate) copies: Option<u8>,
+    /// Allow any host from any address to use the volumes, which a daemon needs whose portals other
+    /// machines reach [default: hosts on this machine]
+    #[arg(long)]
+    pub(crate) allow_any_host: bool,
 }
 
 #[derive(Debug, Args)]

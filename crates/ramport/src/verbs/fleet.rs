@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::{Duration, UNIX_EPOCH};
 
 use bench::Stop;
-use control::{BlockLen, ClusterView, Filters, Identity, KindFields, Target, TargetView};
+use control::{Access, BlockLen, ClusterView, Filters, Identity, KindFields, Target, TargetView};
 use control::{Provision, Volume, VolumeKind, VolumeView};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -141,9 +141,10 @@ fn create(daemon: &Daemon, args: &FleetCreateArgs) -> Result<(), Failure> {
         filters: Filters::default(),
         save: None,
     };
+    let any_host = args.allow_any_host.then_some(Access::ReadWrite);
     for number in 1..=args.clients {
         let name = format!("{}{number}", fleet.prefix);
-        if let Err(failure) = create_member(daemon, &name, &definition) {
+        if let Err(failure) = create_member(daemon, &name, &definition, any_host) {
             // The reason counts, not whether all of the others could be removed.
             let _ = remove_members(daemon);
             return Err(failure);
@@ -152,10 +153,16 @@ fn create(daemon: &Daemon, args: &FleetCreateArgs) -> Result<(), Failure> {
     list(daemon)
 }
 
-fn create_member(daemon: &Daemon, name: &str, definition: &Volume) -> Result<(), Failure> {
+fn create_member(
+    daemon: &Daemon,
+    name: &str,
+    definition: &Volume,
+    any_host: Option<Access>,
+) -> Result<(), Failure> {
     let _: VolumeView = daemon.client.post(&volume::path(name), definition)?;
-    let target: Target = serde_json::from_value(json!({ "namespaces": { "1": name } }))
-        .map_err(anyhow::Error::from)?;
+    let target = json!({ "namespaces": { "1": name } });
+    let target: Target = serde_json::from_value(target).map_err(anyhow::Error::from)?;
+    let target = Target { any_host, ..target };
     let path = target_path(&format!("{TARGET_PREFIX}:{name}"));
     let _: TargetView = daemon.client.post(&path, &target)?;
     Ok(())
