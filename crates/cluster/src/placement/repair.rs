@@ -42,7 +42,8 @@ impl Copies<'_> {
             .collect();
         // A copy that has ended may have returned before its node knew.
         let mut forgotten = self.in_sync.iter().copied();
-        let forgotten = forgotten.find(|node| !self.nodes.contains(node) && self.can_drop(*node));
+        let forgotten =
+            forgotten.find(|node| !self.nodes.contains(node) && self.can_drop(*node, avoided));
         if forgotten.is_some() {
             return forgotten.map(Repair::Drop);
         }
@@ -52,7 +53,7 @@ impl Copies<'_> {
             let is_worthless =
                 |node: u32| !is_copying && !kept.contains(&node) && !self.in_sync.contains(&node);
             let mut surplus: Vec<u32> = placed
-                .filter(|node| self.can_drop(*node) || is_worthless(*node))
+                .filter(|node| self.can_drop(*node, avoided) || is_worthless(*node))
                 .collect();
             surplus.sort_by_key(|node| (kept.contains(node), self.in_sync.contains(node)));
             return surplus.first().copied().map(Repair::Drop);
@@ -63,9 +64,15 @@ impl Copies<'_> {
         None
     }
 
-    /// Whether enough copies are left without this one.
-    fn can_drop(&self, node: u32) -> bool {
-        let is_left = |other: &&u32| **other != node && self.nodes.contains(other);
+    /// Whether enough copies in sync are left without this one. Those that are to leave do not
+    /// count for one that is to stay: it may be about to take the place of one of them.
+    fn can_drop(&self, node: u32, avoided: &BTreeSet<u32>) -> bool {
+        let is_to_stay = self.nodes.contains(&node) && !avoided.contains(&node);
+        let is_left = |other: &&u32| {
+            **other != node
+                && self.nodes.contains(other)
+                && !(is_to_stay && avoided.contains(other))
+        };
         let left = self.in_sync.iter().filter(is_left).count();
         node != self.primary && left >= self.wanted
     }
@@ -120,7 +127,7 @@ mod tests {
         assert_eq!(run(2, &[1, 2], &[1], &[3]), (vec![2, 3], 2));
         assert_eq!(run(1, &[1], &[1], &[2, 3]), (vec![2], 2));
         assert_eq!(run(2, &[1, 2], &[1, 2], &[3, 4]), (vec![3, 4], 3));
-        assert_eq!(run(3, &[1, 2, 3], &[1, 3], &[4]), (vec![1, 2, 4], 2));
+        assert_eq!(run(3, &[1, 2, 3], &[1, 3], &[4]), (vec![2, 3, 4], 2));
         // Without room nothing changes, except that the primary moves.
         assert_eq!(run(2, &[1, 2], &[1], &[]), (vec![1, 2], 2));
         assert_eq!(run(1, &[1], &[1], &[]), (vec![1], 1));

@@ -547,8 +547,8 @@ fn volume_view(
     machine: Uuid,
 ) -> VolumeView {
     let written = info.statistics.kind(OpKind::Write);
-    let holds_data =
-        volume.kind.0.holds_data(info.used_bytes, written.bytes) || written.operations > 0;
+    let holds_data = volume.kind.0.holds_data(info.used_bytes, written.bytes)
+        || written.operations > written.errors;
     let contents = if saves.is_planned(&info.name) {
         Contents::Restoring
     } else if lost.contains(&info.name) && !holds_data {

@@ -313,7 +313,7 @@ impl Host {
 
     pub fn write(&mut self, lba: u64, data: &[u8], within: Duration) -> Result<(), Failed> {
         let extent = Extent::new(Lba(lba), Blocks(data.len() as u64 / 4096));
-        self.run(OpKind::Write, extent, within, &mut |volume| {
+        self.run(OpKind::Write, &[extent], within, &mut |volume| {
             volume.execute(Op::Write { extent, data })
         })
     }
@@ -321,20 +321,24 @@ impl Host {
     pub fn read(&mut self, lba: u64, blocks: u64, within: Duration) -> Result<Vec<u8>, Failed> {
         let extent = Extent::new(Lba(lba), Blocks(blocks));
         let mut buffer = vec![0xEE; blocks as usize * 4096];
-        self.run(OpKind::Read, extent, within, &mut |volume| {
+        self.run(OpKind::Read, &[extent], within, &mut |volume| {
             let dest = ReadDest::Copy(&mut buffer);
             volume.execute(Op::Read { extent, dest })
         })?;
         Ok(buffer)
     }
 
-    /// Runs any operation that changes blocks.
+    /// Runs any operation that changes blocks of `extent`, or copies them elsewhere.
     pub fn change(
         &mut self,
         extent: Extent,
         mut op: impl FnMut() -> Op<'static>,
     ) -> Result<(), Failed> {
-        self.run(OpKind::Write, extent, PATIENCE, &mut |volume| {
+        let extents = match op() {
+            Op::Copy { from, to } => vec![Extent::new(to, from.blocks), from],
+            _ => vec![extent],
+        };
+        self.run(OpKind::Write, &extents, PATIENCE, &mut |volume| {
             volume.execute(op())
         })
     }
@@ -342,7 +346,7 @@ impl Host {
     fn run(
         &mut self,
         kind: OpKind,
-        extent: Extent,
+        extents: &[Extent],
         within: Duration,
         execute: &mut dyn FnMut(&ReplicatedVolume) -> Result<(), Status>,
     ) -> Result<(), Failed> {
@@ -358,8 +362,8 @@ impl Host {
         };
         let intent = Intent {
             kind,
-            extents: &[extent],
-            len_bytes: extent.blocks.0 * 4096,
+            extents,
+            len_bytes: extents[0].blocks.0 * 4096,
             data_use,
             persistence: Persistence::Volatile,
         };

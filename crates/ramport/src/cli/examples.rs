@@ -787,9 +787,7 @@ Examples:
 pub(crate) const STUDY: &str = "\
 Examples:
   Latencies of BRP beside SRP, NVMe and iSCSI, in a few seconds:
-    ramport study brp --series latency --quick
-  Compare the fleet without RDMA and with it:
-    ramport study rdma --runtime 1 --repeats 1";
+    ramport study brp --series latency --quick";
 
 pub(crate) const STUDY_BRP: &str = "\
 Examples:
