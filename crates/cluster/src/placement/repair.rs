@@ -50,10 +50,10 @@ impl Copies<'_> {
         if self.nodes.len() > self.wanted {
             let is_copying = kept.iter().any(|node| !self.in_sync.contains(node));
             // It holds nothing that counts, and no other copy is about to take its place.
-            let is_worthless =
+            let can_be_given_up =
                 |node: u32| !is_copying && !kept.contains(&node) && !self.in_sync.contains(&node);
             let mut surplus: Vec<u32> = placed
-                .filter(|node| self.can_drop(*node, avoided) || is_worthless(*node))
+                .filter(|node| self.can_drop(*node, avoided) || can_be_given_up(*node))
                 .collect();
             surplus.sort_by_key(|node| (kept.contains(node), self.in_sync.contains(node)));
             return surplus.first().copied().map(Repair::Drop);

@@ -25,7 +25,8 @@ pub(super) struct Moving {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Whether the store answers is not known. Without it, writes would wait in vain.
+    /// It is not known yet whether the store answers. If it does not, the move cannot happen, so
+    /// writes are still executed.
     Asking,
     /// No further write is executed.
     Stopping,

@@ -126,7 +126,7 @@ impl Subsystem {
     }
 }
 
-/// What hosts are told of a volume's path.
+/// The ANA state that hosts see for the state of a volume's path.
 pub(super) const fn ana_state(state: PathState) -> AnaState {
     match state {
         PathState::Optimized => AnaState::Optimized,
